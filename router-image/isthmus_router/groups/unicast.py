@@ -30,6 +30,8 @@ _UNICAST = struct.Struct(">QQQ")
 _ACK = struct.Struct(">QQ")
 _AT_ONCE = 64
 """Messages that are repeated before one of them is acknowledged."""
+MOST_STEP = 1 << 32
+"""The number of a connection is at most so far above that of the one before, or above 0."""
 NO_SUCH_MEMBER = "no such member"
 
 
@@ -161,6 +163,7 @@ class Unicasts:
                 self._on_unicast(now, sender, connection, number, base, body[_UNICAST.size :])
             else:
                 connection, number = _ACK.unpack_from(body)
+                check_numbers(connection, number)
                 self._on_ack(now, sender, connection, number)
         except struct.error as error:
             raise FrameError(f"malformed {kind.name}: {error}") from error
@@ -282,6 +285,8 @@ class Unicasts:
     ) -> None:
         settings = self._settings
         incoming = self._in.get(sender)
+        if connection > (incoming.connection if incoming is not None else 0) + MOST_STEP:
+            raise FrameError(f"connection {connection} is too far above the one before")
         if incoming is None and len(self._in) >= settings.most_members:
             return
         if incoming is None or connection > incoming.connection:

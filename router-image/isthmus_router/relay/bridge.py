@@ -11,6 +11,7 @@ from typing import Protocol
 from isthmus_router.groups.certificates import misnamed
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.views import View
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
@@ -47,6 +48,9 @@ class BridgeUser(Protocol):
 
     def belongs(self, member: MemberId) -> bool:
         """Whether it is in the view of this site."""
+
+    def objection(self, site: str, view: View) -> str:
+        """Why that is no view of the other site; empty: it may be."""
 
     def relay_endpoints(self) -> tuple[Endpoint, ...]:
         """Of the relays of this site."""
@@ -358,6 +362,8 @@ class Bridge:
             for other in self.sessions.values()
         ):
             return f"another site is named {hello.site} as well: {RENAME}"
+        if problem := self._user.objection(hello.site, hello.view):
+            return problem
         if hello.via:
             if not self._user.belongs(MemberId(hello.via)):
                 return "passed on by a stranger"

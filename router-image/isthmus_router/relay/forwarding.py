@@ -1,14 +1,15 @@
 """Messages to one member of another site: member, own relay, relay of the other site, member.
 
-A frame on the way may be lost with whoever has it: who sent it sends it again (`groups.unicast`). It crosses the bridge
-once at most, and a member that is wrongly taken for a relay passes it on to who is.
+A frame on the way may be lost: its source sends it again (`groups.unicast`). It crosses the bridge once at most. In the
+site of its source, the source itself sends it to the relay. In the other site, the relay sends it to its destination. A
+member that is wrongly taken for a relay drops it. So nobody speaks for another member of its own site.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus_router.groups.frames import HEADER_BYTES, Kind
+from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View
@@ -16,7 +17,6 @@ from isthmus_router.relay.messages import BridgeKind, Unicast, pack_unicast, unp
 from isthmus_router.relay.port import BridgePort, RelayUser
 from isthmus_router.relay.roles import relay_for
 
-MOST_HOPS = 3
 CROSSED = 0x80
 """In `hops`: it comes from another site."""
 MOST_BACKLOG = 8 << 20
@@ -33,8 +33,10 @@ class Forwarding:
         bridge: BridgePort,
         user: RelayUser,
         session_to: Callable[[MemberId], int | None],
+        site_of: Callable[[MemberId], str | None],
     ) -> None:
-        """`session_to`: the session with the site that a member is in."""
+        """`session_to`: the session with the site that a member is in; `site_of`: that site."""
+        self._site_of = site_of
         self._id = own
         self._port = port
         self._bridge = bridge
@@ -42,35 +44,54 @@ class Forwarding:
         self._session_to = session_to
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
+        self._oldest: tuple[MemberId, ...] = ()
         self.dropped = 0
 
-    def view_installed(self, view: View, relays: tuple[MemberId, ...]) -> None:
-        """Of the own site."""
-        self._view, self._relays = view, relays
+    def view_installed(self, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]) -> None:
+        """Of the own site. `oldest`: its relays, also if the site has yet to begin."""
+        self._view, self._relays, self._oldest = view, relays, oldest
 
     def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
         """From this member to one of another site."""
         self._outwards(now, Unicast(kind, 0, self._id, to, body))
 
-    def on_frame(self, now: float, frame: bytes) -> None:
+    def on_frame(self, now: float, sender: MemberId, frame: bytes) -> None:
         """FORWARD, of a member of this site. Raises FrameError."""
         unicast = unpack_unicast(frame[HEADER_BYTES:])
-        if self._inwards(now, unicast):
-            return
-        if unicast.hops & CROSSED:
-            self.dropped += 1
+        if not unicast.hops & CROSSED:
+            if unicast.source != sender or unicast.kind is Kind.UNICAST_LOST:
+                raise FrameError("FORWARD in the name of another member")
+            if self._is_here(unicast.destination):
+                raise FrameError("FORWARD between members of one site")
+            if self._id in self._relays:
+                self._outwards(now, unicast)
+            else:
+                self.dropped += 1
+        elif self._is_here(unicast.source):
+            raise FrameError("FORWARD from another site in the name of a member of this one")
+        elif sender in self._oldest and unicast.destination == self._id:
+            self._user.forwarded(now, unicast.kind, unicast.source, unicast.body)
         else:
-            self._outwards(now, unicast)
+            self.dropped += 1  # or the sender has another view
 
-    def on_bridge(self, now: float, session: int, kind: BridgeKind, frame: bytes) -> None:
-        """UNICAST or UNICAST_LOST of another site. Raises FrameError."""
+    def _is_here(self, member: MemberId) -> bool:
+        return member == self._id or (self._view is not None and member in self._view)
+
+    def on_bridge(self, now: float, session: int, site: str, kind: BridgeKind, frame: bytes) -> None:
+        """UNICAST or UNICAST_LOST of another site, which speaks for its own members only. Raises FrameError."""
         unicast = unpack_unicast(frame[1:])
+        lost = unicast.kind is Kind.UNICAST_LOST
+        # A member that is not there any more is known to be in no site.
+        of = self._site_of(unicast.source) or (site if lost else None)
+        if of != site or self._is_here(unicast.source) or lost is not (kind is BridgeKind.UNICAST_LOST):
+            self.dropped += 1
+            return
         if self._inwards(now, unicast._replace(hops=CROSSED)):
             return
         self.dropped += 1
         if kind is BridgeKind.UNICAST and unicast.kind is Kind.UNICAST:
-            lost = Unicast(Kind.UNICAST_LOST, 0, unicast.destination, unicast.source, b"")
-            self._bridge.send(session, bytes((BridgeKind.UNICAST_LOST,)) + pack_unicast(lost))
+            answer = Unicast(Kind.UNICAST_LOST, 0, unicast.destination, unicast.source, b"")
+            self._bridge.send(session, bytes((BridgeKind.UNICAST_LOST,)) + pack_unicast(answer))
 
     def _inwards(self, now: float, unicast: Unicast) -> bool:
         """To a member of this site; False: it is not in this one."""
@@ -88,7 +109,7 @@ class Forwarding:
             if session is not None and self._bridge.backlog(session) <= MOST_BACKLOG:
                 self._bridge.send(session, bytes((BridgeKind.UNICAST,)) + pack_unicast(unicast))
                 return
-        elif self._relays and unicast.hops < MOST_HOPS:
+        elif self._relays:
             onward = unicast._replace(hops=unicast.hops + 1)
             relay = relay_for(unicast.source, self._relays)
             self._port.send(now, relay, Kind.FORWARD, pack_unicast(onward))

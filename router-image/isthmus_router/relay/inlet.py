@@ -10,6 +10,7 @@ from math import inf
 from isthmus_router.groups.batch import decode_batch
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams.senders import MOST_STARTED, MOST_STEP
 from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.messages import (
     MOST_ORIGINS,
@@ -41,8 +42,14 @@ class Inlet:
     """From all sites."""
 
     def __init__(
-        self, streams: SiteStreams, send: Callable[[int, bytes], None], backpressure: Backpressure
+        self,
+        streams: SiteStreams,
+        send: Callable[[int, bytes], None],
+        backpressure: Backpressure,
+        site_of: Callable[[MemberId], str | None],
     ) -> None:
+        """`site_of`: the other site that a member is in, if it is known."""
+        self._site_of = site_of
         self._streams = streams
         self._backpressure = backpressure
         self._send = send
@@ -73,6 +80,8 @@ class Inlet:
             self._on_batch(now, session, frame)
         elif kind is BridgeKind.START:
             start = unpack_position(frame)
+            if start.next > MOST_STARTED:
+                raise FrameError(f"stream that starts with {start.next}")
             if self._belongs(session, start.origin):
                 self._streams.start(now, start.origin, session.site, start.next, start.messages)
         elif kind is BridgeKind.GAP:
@@ -80,6 +89,7 @@ class Inlet:
             if not 1 <= gap.from_number <= gap.to_number:
                 raise FrameError(f"gap from {gap.from_number} to {gap.to_number}")
             if self._belongs(session, gap.origin):
+                self._check_step(gap.origin, gap.to_number)
                 self._on_gap(now, session, gap)
         else:
             raise FrameError(f"{kind.name} in an open session")
@@ -137,6 +147,7 @@ class Inlet:
             raise FrameError(f"batch of site {batch.site} from site {session.site}")
         if not self._belongs(session, batch.origin):
             return
+        self._check_step(batch.origin, batch.number)
         counts = self.counts[session.site]
         counts.messages += batch.count
         if not self._streams.accept(now, batch, None, disseminate=True):
@@ -152,10 +163,16 @@ class Inlet:
         self.counts[session.site].lost += gap.messages
         self._streams.skip(now, gap.origin, session.site, gap.from_number, gap.to_number, gap.messages)
 
+    def _check_step(self, origin: MemberId, number: int) -> None:
+        """No frame uses up the numbers of a stream. Raises FrameError."""
+        log = self._streams.log(origin)
+        if number > (log.next + MOST_STEP if log is not None else MOST_STARTED):
+            raise FrameError(f"batch {number} is too far ahead of its stream")
+
     def _belongs(self, session: Session, origin: MemberId) -> bool:
         """Whether the stream is of the session's site: no site speaks for another one's members."""
         log = self._streams.log(origin)
-        if log is not None and log.site != session.site:
+        if (log.site if log is not None else self._site_of(origin)) not in (None, session.site):
             return False
         if origin not in session.origins:
             if len(session.origins) >= MOST_ORIGINS:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.views import View
 from isthmus_router.relay.buffer import Buffer
@@ -75,9 +76,12 @@ class Keeper:
                 self.pacing.published(now, batch)
 
     def acknowledge(self, now: float, site: str, origin: MemberId, number: int) -> bool:
-        """A site has all batches of the origin up to the number; False: that was known."""
+        """A site has all batches of the origin up to the number; False: that was known. Raises FrameError."""
         if origin != self._id:
             return self.buffer.acknowledge(site, origin, number)
+        own = self._streams.log(origin)
+        if own is not None and number >= own.next:
+            raise FrameError(f"acknowledgement of batch {number}, which this member has not published")
         messages, size = self.buffer.waiting(site, origin)
         if not self.buffer.acknowledge(site, origin, number):
             return False

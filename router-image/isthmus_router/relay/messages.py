@@ -280,6 +280,9 @@ def unpack_unicast(body: bytes) -> Unicast:
     """Raises FrameError."""
     try:
         kind, hops, source, destination = _UNICAST.unpack_from(body)
-        return Unicast(Kind(kind), hops, MemberId(source), MemberId(destination), body[_UNICAST.size :])
+        unicast = Unicast(Kind(kind), hops, MemberId(source), MemberId(destination), body[_UNICAST.size :])
     except (struct.error, ValueError) as error:
         raise FrameError(f"malformed unicast: {error}") from None
+    if unicast.kind not in (Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST):
+        raise FrameError(f"{unicast.kind.name} as a message to one member")
+    return unicast

@@ -66,6 +66,9 @@ class Relay:
         self._user = user
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
+        self._oldest: tuple[MemberId, ...] = ()
+        """The relays by the view, also those that have yet to begin: others take from them what relays send."""
+        self._refused = 0
         self._begin_by = inf
         """This member is no relay before, as its site begins with it and others are still to come."""
         self._upkeep_at = inf
@@ -75,8 +78,8 @@ class Relay:
         self._acks = SiteAcks(self._keeper, port)
         self._sites = SiteViews(self._id, settings, streams, port, user)
         self._backpressure = Backpressure(port, user.behind)
-        self._inlet = Inlet(streams, self._bridge.send, self._backpressure)
-        self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
+        self._inlet = Inlet(streams, self._bridge.send, self._backpressure, self.site_of)
+        self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to, self.site_of)
         self._leaving = Leaving(
             self._inlet,
             self._sites.table,
@@ -128,6 +131,11 @@ class Relay:
         return site in self._buffer.contacted
 
     @property
+    def refused(self) -> int:
+        """Frames of members that are no relays."""
+        return self._refused + self._sites.refused
+
+    @property
     def room(self) -> int:
         """Bytes that this member may publish without going faster than other sites; see `RelayUser.room_changed`."""
         return self._keeper.pacing.room
@@ -168,9 +176,10 @@ class Relay:
         self._view = view
         self._relays = relays_of(view, self._settings.relays) if self._begin_by == inf else ()
         self._upkeep_at = min(self._upkeep_at, now + UPKEEP_INTERVAL)
-        self._forwarding.view_installed(view, self._relays)
+        self._oldest = relays_of(view, self._settings.relays)
+        self._forwarding.view_installed(view, self._relays, self._oldest)
         self._keeper.view_installed(now, view)
-        self._sites.view_installed(now, view, self._relays)
+        self._sites.view_installed(now, view, self._relays, self._oldest)
         if self.is_relay:
             mine = set(self._mine())
             for outlet in self._outlets.values():
@@ -217,10 +226,13 @@ class Relay:
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
         elif kind is Kind.SITE_ACKS:
-            self._acks.on_frame(now, frame)
-            self._leaving.look(now)
+            if sender in self._oldest:
+                self._acks.on_frame(now, frame)
+                self._leaving.look(now)
+            else:
+                self._refused += 1
         elif kind is Kind.FORWARD:
-            self._forwarding.on_frame(now, frame)
+            self._forwarding.on_frame(now, sender, frame)
         elif kind is Kind.BEHIND:
             self._backpressure.heard(now)
         self._pace(now)
@@ -307,6 +319,10 @@ class Relay:
         """Whether it is in the view of this site."""
         return self._view is not None and member in self._view
 
+    def objection(self, site: str, view: View) -> str:
+        """Why that is no view of the other site; empty: it may be."""
+        return self._sites.objection(site, view)
+
     def relay_endpoints(self) -> tuple[Endpoint, ...]:
         """Of the relays of this site, other than this one."""
         return tuple(
@@ -356,7 +372,7 @@ class Relay:
             self._inlet.on_ping(now, session, unpack_numbers(frame))
             self._sites.pong(session, self._bridge.send)
         elif kind in (BridgeKind.UNICAST, BridgeKind.UNICAST_LOST):
-            self._forwarding.on_bridge(now, session.id, kind, frame)
+            self._forwarding.on_bridge(now, session.id, site, kind, frame)
         else:
             self._inlet.on_frame(now, session, kind, frame)
 

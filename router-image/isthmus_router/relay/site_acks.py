@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from math import inf
 
-from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
+from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.relay.keeper import Keeper
@@ -48,6 +48,7 @@ def decode_site_acks(body: bytes) -> dict[str, dict[MemberId, int]]:
                 raise FrameError(f"{count} acknowledgements in {len(body)} bytes")
             entries = _POSITION.iter_unpack(memoryview(body)[end + _COUNT.size : at])
             acks[site] = {MemberId(origin): number for origin, number in entries}
+            check_numbers(*acks[site].values())
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise FrameError(f"malformed acknowledgements of sites: {error}") from error
     return acks
@@ -91,7 +92,7 @@ class SiteAcks:
             self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(acked))
 
     def on_frame(self, now: float, frame: bytes) -> None:
-        """What a relay tells. Raises FrameError."""
+        """From a relay of the view, which has the sessions with other sites. Raises FrameError."""
         for site, numbers in decode_site_acks(frame[HEADER_BYTES:]).items():
             if site in self._buffer.acked:
                 self._buffer.contacted.add(site)

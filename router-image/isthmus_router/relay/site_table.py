@@ -77,6 +77,9 @@ class SiteTable:
         self._own_site = own_site
         self._told: dict[MemberId, Told] = {}
         self._relays: tuple[MemberId, ...] = ()
+        self._oldest: tuple[MemberId, ...] = ()
+        self._former: set[MemberId] = set()
+        """Members that were relays in a view of this member and have told something."""
         self._site_of: dict[MemberId, str] = {}
         self.sites: dict[str, SiteReport] = {}
         self.view: GlobalView | None = None
@@ -90,10 +93,17 @@ class SiteTable:
         told = self._told.get(relay)
         return told.endpoints if told is not None else ()
 
-    def view_installed(self, view: View, relays: tuple[MemberId, ...]) -> dict[str, SiteState]:
-        """Of this site. As `take`."""
-        self._relays = relays
+    def view_installed(
+        self, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]
+    ) -> dict[str, SiteState]:
+        """Of this site. `oldest`: its relays, also if the site has yet to begin. As `take`."""
+        self._relays, self._oldest = relays, oldest
+        self._former = {relay for relay in self._told if relay in oldest or relay in self._former}
         return self._merge(view)
+
+    def may_tell(self, member: MemberId, told: Told, view: View) -> bool:
+        """Whether it is a relay, or may be one in a view that is still to come."""
+        return member in self._oldest or (member in view and told.epoch > view.id)
 
     def take(self, relay: MemberId, told: Told, view: View) -> dict[str, SiteState]:
         """What a relay tells; sites whose state is new, with that. Whether it is newer is seen here."""
@@ -103,6 +113,8 @@ class SiteTable:
         ):
             return {}
         self._told[relay] = told
+        if relay in self._oldest:
+            self._former.add(relay)
         return self._merge(view)
 
     def _merge(self, view: View) -> dict[str, SiteState]:
@@ -113,7 +125,8 @@ class SiteTable:
                 relay: told for relay, told in self._told.items() if relay in present or told.epoch > view.id
             }
         reports: dict[str, list[SiteReport]] = {}
-        for told in (present or self._told).values():
+        former = {relay: told for relay, told in self._told.items() if relay in self._former}
+        for told in (present or former).values():
             for report in told.sites:
                 reports.setdefault(report.site, []).append(report)
         before = self.sites

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from isthmus_router.groups.frames import Kind, decode_body, encode_body
+from isthmus_router.groups.frames import FrameError, Kind, decode_body, encode_body
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View, ViewId
@@ -54,6 +54,8 @@ class SiteViews:
         self._unaware: set[MemberId] = set()
         """Members that have not answered the last SITES."""
         self._tell_again_at = inf
+        self.refused = 0
+        """SITES of members that are no relays."""
         self.table = SiteTable(settings.site)
 
     def configure(self, settings: RelaySettings) -> None:
@@ -69,11 +71,14 @@ class SiteViews:
         """When `on_time` is due."""
         return min(self._tell_again_at, min((site.deadline for site in self._known.values()), default=inf))
 
-    def view_installed(self, now: float, view: View, relays: tuple[MemberId, ...]) -> None:
-        """Of the own site. A member that starts to relay goes on from what the others have told."""
+    def view_installed(
+        self, now: float, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]
+    ) -> None:
+        """Of the own site. A member that starts to relay goes on from what the others have told. `oldest`: the relays
+        of the view, also if the site has yet to begin."""
         self._view = view
         before = self.table.view
-        self._announce(now, self.table.view_installed(view, relays), before != self.table.view)
+        self._announce(now, self.table.view_installed(view, relays, oldest), before != self.table.view)
         if self._id in relays:
             if not self._known:
                 self._known = {site: KnownSite(site, self._settings.grace) for site in self._settings.sites}
@@ -124,9 +129,21 @@ class SiteViews:
 
     def on_view(self, now: float, session: Session, frame: bytes) -> tuple[Endpoint, ...]:
         """VIEW over a bridge session; the endpoints of who sent it. Raises FrameError."""
-        view, endpoints = unpack(frame, 2)[:2]
-        self.heard(now, session, as_view(view))
+        fields, endpoints = unpack(frame, 2)[:2]
+        view = as_view(fields)
+        if problem := self.objection(session.site, view):
+            raise FrameError(problem)
+        self.heard(now, session, view)
         return as_endpoints(endpoints)
+
+    def objection(self, site: str, view: View) -> str:
+        """Why that is no view of the site: a site has no members of this one, nor of a third; empty: it may be."""
+        for member in view.ids:
+            own = self._view is not None and member in self._view
+            other = self._settings.site if own else self.table.site_of(member)
+            if other not in (None, site):
+                return f"site {site} says that it has a member of site {other}"
+        return ""
 
     def tell_view(self, now: float, session: Session, send: Send, endpoints: tuple[Endpoint, ...]) -> None:
         """Send the own view over a session."""
@@ -158,6 +175,9 @@ class SiteViews:
         if told is None:
             if body[2] == self._version:
                 self._unaware.discard(sender)
+            return
+        if not self.table.may_tell(sender, told, view):
+            self.refused += 1
             return
         before = self.table.view
         changed = self.table.take(sender, told, view)

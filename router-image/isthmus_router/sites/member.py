@@ -57,6 +57,12 @@ _STREAMS = frozenset(
 )
 
 
+_OF_MEMBERS = _STREAMS | _UNICAST | _RELAY
+"""Taken from members of the view only."""
+_REFUSED_SECONDS = 10.0
+"""Between two lines of the log about frames of members that may not send them."""
+
+
 class Member:
     """Events in (`Stack`, `SitePort`), calls of ports and of its user out."""
 
@@ -81,6 +87,8 @@ class Member:
         """Frames for who was at this physical address before."""
         self.malformed = 0
         """Batches that could not be taken apart."""
+        self._refused_frames = 0
+        self._refused_told = -_REFUSED_SECONDS
         self.view_changes = 0
         self._clock = clock
         self._observer = observer
@@ -170,21 +178,45 @@ class Member:
             return
         if kind is Kind.BATCH:  # most of them
             self.membership.heard(now, sender)
-            self.streams.on_frame(now, kind, sender, frame)
+            if self._may_publish(sender):
+                self.streams.on_frame(now, kind, sender, frame)
+            else:
+                self._refuse(now, kind, sender)
         elif kind in _DISCOVERY:
             self._finder.on_frame(now, kind, sender, frame, by_multicast=by_multicast)
         elif kind in _RESOLVER:
             self.resolver.on_frame(now, kind, sender, destination, frame, by_multicast=by_multicast)
         else:
             self.membership.heard(now, sender)
-            if kind in _STREAMS:
+            if kind in _OF_MEMBERS and not self._is_here(sender):
+                self._refuse(now, kind, sender)
+            elif kind in _STREAMS:
                 self.streams.on_frame(now, kind, sender, frame)
+            elif kind is Kind.UNICAST_LOST:
+                raise FrameError("UNICAST_LOST that no relay has brought")
             elif kind in _UNICAST:
                 self.unicasts.on_frame(now, kind, sender, frame[HEADER_BYTES:])
             elif kind in _RELAY:
                 self.relay.on_frame(now, kind, sender, frame)
             else:
                 self.membership.on_frame(now, kind, sender, frame)
+
+    def _may_publish(self, sender: MemberId) -> bool:
+        """Members of the view, of the next one, and for a while those that have left: their batches are under way."""
+        return self._is_here(sender) or self.streams.was_member(sender) or self.membership.expects(sender)
+
+    def _refuse(self, now: float, kind: Kind, sender: MemberId) -> None:
+        """It has another view than this member, or it is none of the site's members; the first will send it again."""
+        self._refused_frames += 1
+        if now - self._refused_told >= _REFUSED_SECONDS:
+            self._refused_told = now
+            member = self._names.describe(sender)
+            self._observer.event("frame of a member that is not in the view", kind=kind.name, member=member)
+
+    @property
+    def refused(self) -> int:
+        """Frames of those who may not send them."""
+        return self._refused_frames + self.streams.refused + self.relay.refused
 
     def heard(self, now: float, member: MemberId) -> None:
         """Part of a frame of a member has come."""
@@ -494,6 +526,7 @@ class Member:
             self.unicasts.repeated,
             self.misdirected,
             self.malformed,
+            self.refused,
         )
 
     @property

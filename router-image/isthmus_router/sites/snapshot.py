@@ -28,3 +28,5 @@ class MemberSnapshot(NamedTuple):
     misdirected_frames: int
     """For who was at this physical address before."""
     malformed_batches: int
+    refused_frames: int
+    """Of members that may not send them."""

@@ -99,6 +99,11 @@ class Membership:
         """Whether this member is the coordinator of its view."""
         return self.view is not None and self.view.ids[0] == self.info.id
 
+    def expects(self, member: MemberId) -> bool:
+        """Whether it is in the view that this member has agreed to and waits for."""
+        promise = self._follower.promise
+        return promise is not None and member in promise.view
+
     @property
     def leaving(self) -> bool:
         """Whether it is to be found by nobody any more."""

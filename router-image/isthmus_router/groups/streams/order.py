@@ -8,6 +8,7 @@ from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams.repair import Repairs
+from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsUser
@@ -25,6 +26,7 @@ class Order:
         rng: random.Random,
         stability: Stability,
         retained: dict[MemberId, Stream],
+        senders: Senders,
     ) -> None:
         """`retained`: streams that keep what is stable; one that gets something back for its log is added."""
         self._site = site
@@ -32,7 +34,7 @@ class Order:
         self._stability = stability
         self._retained = retained
         self._user = user
-        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed)
+        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed, senders)
         self.early = 0
         """Batches that wait for one before them, of all origins."""
         self.early_bytes = 0

@@ -1,7 +1,8 @@
 """Repair: asking those that have what is missing here, and giving others what they ask for.
 
-Whoever has a batch may be asked: first its origin, then who has most of the stream, then the others in turn. What
-nobody has is given up, so that the stream goes on with a gap; but not before the sites' bridge had its chance.
+First a source of the stream is asked (`streams.senders`), then the member that has most of the stream, then the others
+in turn. Members that are no source are asked only for numbers up to the one that a source has vouched for. Numbers that
+no member has are given up, so that the stream goes on with a gap; but not before the sites' bridge had its chance.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams.log import Skipped
 from isthmus_router.groups.streams.search import Search
+from isthmus_router.groups.streams.senders import MOST_STEP, Senders
 from isthmus_router.groups.streams.stream import Stream
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.streams.wire import (
@@ -49,7 +51,9 @@ class Repairs:
         rng: random.Random,
         give_up: _GiveUp,
         relayed: Callable[[MemberId], float],
+        senders: Senders,
     ) -> None:
+        self._senders = senders
         self._site = site
         self._settings = settings
         self._port = port
@@ -130,10 +134,12 @@ class Repairs:
         )
 
     def on_missing(self, now: float, sender: MemberId, missing: Missing) -> None:
-        """Who was asked has not got it."""
+        """A member that was asked has not got it; others are not believed."""
         stream = self._streams.get(missing.origin)
-        if stream is None:
+        if stream is None or sender not in stream.asked:
             return
+        if self._senders.is_source(sender, stream.origin, stream.log.site):
+            stream.vouch(missing.next - 1)
         for search in (stream.search, stream.fill_search):
             if search and missing.first <= search.first <= missing.last:
                 search.missing[sender] = missing
@@ -190,6 +196,7 @@ class Repairs:
             self._look_for_old(now, stream, search)
         if not stream.search and not stream.fill_search:
             self._streams.pop(stream.origin, None)
+            stream.asked.clear()
 
     def _look_for_next(self, now: float, stream: Stream, search: Search) -> None:
         holes = stream.holes()
@@ -199,14 +206,28 @@ class Repairs:
         first, last = holes[0]
         search.first = first
         left = search.left(self._order(stream))
+        sources = self._senders.sources(stream.origin, stream.log.site)
+        if sources and (first == 0 or first > stream.vouched):
+            # Only a source knows whether there is such a batch, or where the stream begins.
+            left = [member for member in left if member in sources]
+            if not left:
+                search.missing.clear()
+                stream.target = min(stream.target, stream.vouched)
+                if not stream.holes():
+                    stream.search = None
+                    return
         if left:
             if member := self._whom(now, search, left):
-                for hole in holes:
-                    self._ask(now, member, Repair(stream.origin, *hole))
-        else:
+                most = math.inf if not sources or member in sources else stream.vouched
+                for first, last in holes:
+                    if first <= most:
+                        self._ask(now, member, stream, first, int(min(last, most)))
+        elif not sources or 0 < first <= stream.vouched:
             lacked, following, messages = search.lacked
             search.missing.clear()
-            lacked = min(lacked, last)
+            lacked = min(lacked, last, first + MOST_STEP)
+            if sources:
+                lacked = min(lacked, stream.vouched)
             if stream.log.site != self._site:
                 # What no member had yet may still come over the bridge.
                 lacked = min(lacked, following - 1)
@@ -218,8 +239,10 @@ class Repairs:
         while stream.fill and (hole := stream.fill_hole(self._relayed(stream.origin))):
             search.first = hole[0]
             if left := search.left(self._order(stream)):
+                if stream.origin in left:
+                    left = [stream.origin]  # others, only when it has not got them any more
                 if member := self._whom(now, search, left):
-                    self._ask(now, member, Repair(stream.origin, *hole))
+                    self._ask(now, member, stream, *hole)
                 search.asked(now, self._settings.repair_longest)
                 return
             stream.fill = (min(search.lacked[0], hole[1]) + 1, stream.fill[1])
@@ -235,12 +258,14 @@ class Repairs:
         first, last = self._arriving.get(member, (now, now))
         return now - first >= self._settings.repair_after and now - last < ARRIVING
 
-    def _ask(self, now: float, member: MemberId, repair: Repair) -> None:
+    def _ask(self, now: float, member: MemberId, stream: Stream, first: int, last: int) -> None:
         self.asked += 1
-        self._port.send(now, member, Kind.REPAIR, encode_repair(repair))
+        stream.ask(member, first, last)
+        self._port.send(now, member, Kind.REPAIR, encode_repair(Repair(stream.origin, first, last)))
 
     def _order(self, stream: Stream) -> list[MemberId]:
         others = list(self._others)
         self._random.shuffle(others)
-        first = [member for member in (stream.origin, stream.who) if member and member in self._others]
+        sources = self._senders.sources(stream.origin, stream.log.site)
+        first = [member for member in (*sources, stream.who) if member and member in self._others]
         return list(dict.fromkeys(first + others))

@@ -19,6 +19,7 @@ class Stream:
     """State only; `Streams` and its parts act on it."""
 
     __slots__ = (
+        "asked",
         "bridged",
         "early",
         "fill",
@@ -33,6 +34,7 @@ class Stream:
         "stable",
         "target",
         "unstable_bytes",
+        "vouched",
         "who",
     )
 
@@ -57,6 +59,10 @@ class Stream:
         self.fill: tuple[int, int] | None = None
         """Delivered batches that are wanted back for the log."""
         self.fill_search: Search | None = None
+        self.asked: dict[MemberId, tuple[int, int]] = {}
+        """Lowest and highest number that others were asked for in the present search; (0, 0): where it begins."""
+        self.vouched = 0
+        """Up to here a source of the stream has said that it goes; see `streams.senders`."""
         self.bridged = False
         """It came over a bridge session of this member."""
         self.held = 0
@@ -82,6 +88,15 @@ class Stream:
         self.log.next = number
         self.log.messages = messages
         self.stable = number - 1
+
+    def ask(self, member: MemberId, first: int, last: int) -> None:
+        """A member is asked for these numbers, and may send them from now on."""
+        lowest, highest = self.asked.get(member, (first, last))
+        self.asked[member] = min(first, lowest), max(last, highest)
+
+    def vouch(self, number: int) -> None:
+        """A source says that the stream goes that far."""
+        self.vouched = max(self.vouched, number)
 
     def holes(self) -> list[tuple[int, int]]:
         """First and last numbers of what is missing, ascending; (0, 0): where it begins. No more than

@@ -14,6 +14,7 @@ from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams import wire
 from isthmus_router.groups.streams.log import Log
 from isthmus_router.groups.streams.order import Order
+from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsSnapshot, StreamsUser
@@ -51,7 +52,8 @@ class Streams:
         self._stability = Stability(self_id, settings, port, self._on_stable)
         self._retained: dict[MemberId, Stream] = {}
         """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
-        self._order = Order(site, settings, port, user, rng, self._stability, self._retained)
+        self._senders = Senders(self_id, site)
+        self._order = Order(site, settings, port, user, rng, self._stability, self._retained, self._senders)
         self._repairs = self._order.repairs
         self._owed: dict[MemberId, dict[MemberId, Stream]] = {}
         """To whom what position is told at the end of the turn."""
@@ -66,6 +68,8 @@ class Streams:
         """Other sites of which members were known here."""
         self._older: deque[MemberId] = deque(maxlen=settings.most_streams)
         """Members that may have published before they were known here, and those whose streams are forgotten."""
+        self.refused = 0
+        """Frames of members that may not send them."""
 
     @property
     def deadline(self) -> float:
@@ -119,6 +123,7 @@ class Streams:
             return False
         if source is None:
             stream.bridged = True
+            stream.vouch(batch.number)
             self._unheld[stream.origin] = stream
         else:
             if stream.who is None:
@@ -167,6 +172,11 @@ class Streams:
     def origins(self) -> list[MemberId]:
         """Those that have a log."""
         return [stream.origin for stream in self._streams.values() if stream.started]
+
+    def was_member(self, origin: MemberId) -> bool:
+        """Whether a member is, or was not long ago, in a view of this member."""
+        stream = self._streams.get(origin)
+        return stream is not None and stream.started and stream.log.site == self.site
 
     def held(self, origin: MemberId) -> int:
         """Up to where this member and one other, or this one alone in its site, have a stream."""
@@ -281,30 +291,34 @@ class Streams:
         """A whole frame of one of the kinds of streams. Raises FrameError."""
         self._repairs.arrived(sender)
         if kind is Kind.BATCH:
-            self.accept(now, decode_batch(frame, HEADER_BYTES), sender)
+            self._on_batch(now, sender, decode_batch(frame, HEADER_BYTES))
+            return
+        if not self._senders.is_member(sender):
+            self.refused += 1
             return
         body = memoryview(frame)[HEADER_BYTES:]
         if kind is Kind.POSITIONS:
-            if sender in self._ids:
-                self._on_positions(now, sender, body)
+            self._on_positions(now, sender, body)
         elif kind is Kind.STABLE:
             if sender == self._ids[0]:
                 for stable in wire.decode_stable(body):
-                    stream = self._streams.get(stable.origin) or self._make(now, stable.origin, "")
-                    if stream:
+                    if stream := self._streams.get(stable.origin) or self._note(now, stable.origin):
                         self._on_stable(now, stream, stable)
+            else:
+                self.refused += 1
         elif kind is Kind.REPAIR:
             repair = wire.decode_repair(body)
             self._repairs.on_repair(now, sender, repair, self._streams.get(repair.origin))
         elif kind is Kind.MISSING:
             self._repairs.on_missing(now, sender, wire.decode_missing(body))
         elif kind is Kind.START:
-            self._on_start(now, wire.decode_start(body))
+            start = wire.decode_start(body)
+            if self._senders.may_send_start(sender, start, self._streams.get(start.origin)):
+                self._on_start(now, start)
+            else:
+                self.refused += 1
         elif kind is Kind.GAP:
-            gap = wire.decode_gap(body)
-            self._on_gap(now, gap)
-            # Whoever has not got it can not give it back for the log either.
-            self._repairs.on_missing(now, sender, wire.Missing(gap.origin, gap.first, gap.last, 0, 0))
+            self._on_gap_of(now, sender, wire.decode_gap(body))
 
     def flush(self, now: float) -> None:
         """The turn ends: tell what is to be told at once."""
@@ -344,6 +358,26 @@ class Streams:
             self._forget(now)
         self.flush(now)
 
+    def _on_batch(self, now: float, sender: MemberId, batch: Batch) -> None:
+        stream = self._streams.get(batch.origin)
+        if not self._senders.may_send_batch(sender, batch, stream):
+            self.refused += 1
+            return
+        if stream is not None and self._senders.is_source(
+            sender, batch.origin, stream.log.site or batch.site
+        ):
+            stream.vouch(batch.number)
+        self.accept(now, batch, sender)
+
+    def _on_gap_of(self, now: float, sender: MemberId, gap: wire.Gap) -> None:
+        stream = self._streams.get(gap.origin)
+        if not self._senders.may_send_gap(sender, gap, stream):
+            self.refused += 1
+            return
+        self._on_gap(now, gap)
+        # Whoever has not got it can not give it back for the log either.
+        self._repairs.on_missing(now, sender, wire.Missing(gap.origin, gap.first, gap.last, 0, 0))
+
     def _begun(self, start: wire.Start) -> wire.Start:
         """Where it begins for this member: with 1, if the origin came to a site that was known here."""
         if start.site in self._met and start.origin not in self._older:
@@ -353,6 +387,7 @@ class Streams:
     def _choose_holders(self) -> None:
         holders = self._ids[: self._settings.holders]
         self.is_holder = self.self_id in holders
+        self._senders.choose(self._ids, self._settings.relays)
         self._holders = tuple(member for member in holders if member != self.self_id)
 
     def _tell_as_holder(self, now: float) -> None:
@@ -362,7 +397,7 @@ class Streams:
 
     def _make(self, now: float, origin: MemberId, site: str) -> Stream | None:
         """A stream that was not known; those of members begin with their first batch, of others it must be asked."""
-        if len(self._streams) >= self._settings.most_streams:
+        if len(self._streams) >= self._settings.most_streams and origin not in self._ids:
             return None
         if origin in self._ids:
             stream = Stream(origin, self.site, 1, 0)
@@ -373,6 +408,12 @@ class Streams:
             self._repairs.lacking(now, stream)
         self._streams[origin] = stream
         return stream
+
+    def _note(self, now: float, origin: MemberId) -> Stream | None:
+        """The same for one that others mention: half of the place is left for streams that begin."""
+        if len(self._streams) * 2 >= self._settings.most_streams and origin not in self._ids:
+            return None
+        return self._make(now, origin, "")
 
     def _begin(self, now: float, stream: Stream, number: int, messages: int) -> None:
         stream.begin(number, messages)
@@ -403,9 +444,11 @@ class Streams:
 
     def _on_positions(self, now: float, sender: MemberId, body: bytes | memoryview) -> None:
         for origin, number in wire.decode_positions(body):
-            stream = self._streams.get(origin) or self._make(now, origin, "")
+            stream = self._streams.get(origin) or self._note(now, origin)
             if stream is None:
                 continue
+            if self._senders.is_source(sender, origin, stream.log.site):
+                stream.vouch(number)
             if number > stream.positions.get(sender, 0):
                 stream.positions[sender] = number
             if not stream.started and stream.who is None:

@@ -57,7 +57,7 @@ def test_it_is_held_when_one_other_member_has_it() -> None:
 
 
 def test_it_is_held_when_everyone_has_told_the_coordinator_that_it_has_it() -> None:
-    site = Site(3)
+    site = Site(3, settings=StreamsSettings(relays=2, linger=60.0))
     _, relay, _ = site.members
     relay.streams.start(site.now, REMOTE, "SFO", 1, 0)
     site.cut = lambda _, to, kind: kind is Kind.POSITIONS and to == relay.id
@@ -178,7 +178,7 @@ def test_where_a_stream_begins_is_asked_for_until_somebody_knows() -> None:
 
 
 def test_what_those_who_have_gone_on_lack_is_lost() -> None:
-    site = Site(3)
+    site = Site(3, settings=StreamsSettings(relays=2, linger=60.0))
     first, relay, last = site.members
     relay.streams.start(site.now, REMOTE, "SFO", 1, 0)
     site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id

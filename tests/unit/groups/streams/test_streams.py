@@ -10,7 +10,7 @@ from tests.unit.groups.streams.site import Site
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError, Kind, encode_frame
 from isthmus_router.groups.streams.user import StreamsSettings
-from isthmus_router.groups.streams.wire import Stable, Start, encode_stable, encode_start
+from isthmus_router.groups.streams.wire import Stable, Start, encode_stable
 
 
 def test_everyone_delivers_in_order_and_nothing_is_kept() -> None:
@@ -306,7 +306,7 @@ def test_a_stream_of_one_who_left_long_ago_is_forgotten_again() -> None:
     site = Site(2)
     first, second = site.members
     stranger = site.new("gone")
-    first.send(site.now, second.id, Kind.START, encode_start(Start(stranger.id, 5, 4, "NYC")))
+    second.streams._on_start(site.now, Start(stranger.id, 5, 4, "NYC"))
     site.run(1)
     assert stranger.id in second.streams.origins()
     site.run(100)
