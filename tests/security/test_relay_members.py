@@ -1,12 +1,14 @@
-"""Attacks on the ports of relay members and of the bridge: joining without a certificate, or with another one's name,
-and by a member, with lists that take long to decode.
+"""Attacks on the ports of relay members and of the bridge: joining without a certificate, or with another one's name;
+lists that take long to decode; and frames that speak for another member.
 
 The canary is a stream of messages from one member to receivers at the other one.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import ssl
 from pathlib import Path
@@ -14,16 +16,20 @@ from pathlib import Path
 import pytest
 from tests.integration.sites.support.relay_sites import GROUP, RelaySites
 from tests.integration.support.certificates import Authority
-from tests.integration.support.routers import Router, Routers
+from tests.integration.support.client import Clients
+from tests.integration.support.routers import Router, Routers, eventually
 from tests.security.support.canary import Canary, main_thread_cpu, memory
 
+from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
-from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.identity import NOBODY, GroupName, MemberId, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.streams import wire
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.hello import HELLO, Hello, encode_hello
 
 PROFILE = "tls"
 TRIES = 20
+LIE = "FORWARD in the name of another member"
 LISTS = 100
 """Frames of 130 KB in one piece."""
 MOST_CPU_SECONDS = 0.5
@@ -154,6 +160,87 @@ def test_lists_of_a_member_do_not_stop_the_clients(
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, (spent, canary.report)
     assert one.status()["relay"]["view"]
+
+
+def identity_of(router: Router, name: str) -> MemberId:
+    members = router.status()["relay"]["members"]
+    return member_id(bytes.fromhex(next(each["id"] for each in members if each["name"] == name)))
+
+
+def refused(router: Router) -> float:
+    """Frames of members that may not send them."""
+    return router.metric("relay_transport_events_total", 'event="refused_frame"')
+
+
+@pytest.mark.parametrize("kind", [Kind.GAP, Kind.BATCH, Kind.START], ids=lambda kind: kind.name)
+def test_nobody_speaks_for_the_stream_of_another_member(
+    members: tuple[Router, Router], authority: Authority, kind: Kind
+) -> None:
+    """With a certificate of its own name it says HELLO, and is in no view."""
+    one, two = members
+    origin = identity_of(one, one.id)
+    attacker = MemberInfo(member_id(os.urandom(16)), "nyc-2", (PhysicalAddress("127.0.0.1", 9),))
+    forged = [GroupMessage(f"relay/{GROUP}", b"\x00\x53\x77\xa1\x06FORGED")]
+    bodies = {
+        Kind.GAP: [wire.encode_gap(wire.Gap(origin, 1, 1 << 40, 0, "nyc"))],
+        Kind.BATCH: [make_batch(origin, n, n - 1, "nyc", None, forged).encoded for n in range(1, 5_000)],
+        Kind.START: [wire.encode_start(wire.Start(origin, 1 << 40, 0, "nyc"))],
+    }[kind]
+    with Canary(one, receive_at=two, address=f"relay/{GROUP}") as canary:
+        hello = encode_hello(Hello(GroupName(GROUP, "nyc", f"{GROUP}/nyc"), attacker))
+        frames = b"".join(framed(encode_frame(kind, attacker.id, NOBODY, body)) for body in bodies)
+        with socket.create_connection(("127.0.0.1", int(str(attributes(two)["memberPort"]))), 20) as plain:
+            connection = context(authority, attacker.name).wrap_socket(plain)
+            connection.sendall(framed(hello) + frames)
+            eventually(lambda: refused(two) >= len(bodies), "all are refused")
+            connection.close()
+    canary.report.check()
+    assert {each["name"] for each in two.status()["relay"]["members"]} == {one.id, two.id}
+
+
+@pytest.mark.parametrize("kind", ["unicast", "ack"])
+def test_a_member_forwards_nothing_in_the_name_of_another_one(
+    routers: Routers, authority: Authority, clients: Clients, tmp_path: Path, kind: str
+) -> None:
+    """It is a real member of the view, whose relay sends forged frames; see `lying_member`."""
+    one, two, liar = (
+        routers.add(name, authority.issue(name).profile(PROFILE, ordinal=1))
+        for name in ("nyc-0", "nyc-1", "nyc-2")
+    )
+    job = tmp_path / "job"
+    liar.module = "tests.security.support.lying_member"
+    liar.environment["LIE"] = str(job)
+    sites = RelaySites()
+    sites.site("nyc", one, two, liar, plainText=False, sslProfile=PROFILE, bridgeSslProfile=PROFILE)
+    routers.start_all()
+    sites.formed()
+    lie = {"kind": kind, "source": identity_of(one, two.id).hex(), "to": identity_of(one, one.id).hex()}
+    done = job.with_suffix(".done")
+    near, far = (clients.connect(router.port) for router in (one, two))
+    receiver = near.receiver(f"relay/{GROUP}/{one.id}", credit=100)
+    sender = (
+        near.sender(f"relay/{GROUP}/{two.id}") if kind == "ack" else far.sender(f"relay/{GROUP}/{one.id}")
+    )
+    clients.until(lambda: sender.credit > 0, "there is credit")
+    with Canary(one, address=f"relay/{GROUP}") as canary:
+        if kind == "ack":
+            os.kill(two.pid, signal.SIGSTOP)
+        try:
+            for number in range(5) if kind == "ack" else ():
+                sender.send(f"honest {number}")
+            clients.let_time_pass(0.2)
+            job.write_text(json.dumps(lie))
+            eventually(lambda: done.exists() and LIE in one.log, "the lie is refused")
+            for number in range(5) if kind == "unicast" else ():
+                sender.send(f"honest {number}")
+            clients.until(lambda: all(sent.outcome for sent in sender.sent.values()), "there are outcomes")
+        finally:
+            os.kill(two.pid, signal.SIGCONT)
+    canary.report.check()
+    outcomes = {sent.outcome for sent in sender.sent.values()}
+    assert outcomes == {"modified" if kind == "ack" else "accepted"}
+    bodies = [item.body for item in receiver.arrived()]
+    assert bodies == ([] if kind == "ack" else [f"honest {number}" for number in range(5)])
 
 
 def test_a_router_does_not_start_without_tls_between_members(routers: Routers) -> None:

@@ -10,13 +10,14 @@ from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.log import Log
+from isthmus_router.groups.streams.senders import MOST_STEP
 from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.inlet import ACK_INTERVAL, MOST_ASKED, Inlet
 from isthmus_router.relay.messages import BridgeKind, kind_of, pack, unpack, unpack_numbers
 from isthmus_router.relay.port import SiteStreams
 from isthmus_router.relay.session import Phase, Session
 
-A, B, NEW, OTHER = (MemberId(bytes([65 + number]) * 16) for number in range(4))
+A, B, NEW, OTHER, UNHEARD = (MemberId(bytes([65 + number]) * 16) for number in range(5))
 
 
 class NobodyIsBehind:
@@ -34,7 +35,10 @@ class Rig:
         self.told: list[tuple[object, ...]] = []
         self.sent: list[tuple[object, ...]] = []
         self.sessions = [Session(number, "sfo", Phase.OPEN, 0.0, 0.0) for number in (1, 2)]
-        self.inlet = Inlet(cast(SiteStreams, self), self.send, cast(Backpressure, NobodyIsBehind()))
+        self.sites = {UNHEARD: "lon"}
+        """Of members whose streams have not begun here."""
+        behind = cast(Backpressure, NobodyIsBehind())
+        self.inlet = Inlet(cast(SiteStreams, self), self.send, behind, self.sites.get)
 
     def origins(self) -> list[MemberId]:
         return list(self.logs)
@@ -147,7 +151,16 @@ def test_no_site_speaks_for_another_ones_members() -> None:
     assert not rig.inlet.counts["sfo"].messages
 
 
-@pytest.mark.parametrize("gap", [(0, 4, 1), (5, 4, 1), (6, 7, -1)])
+def test_no_site_begins_the_stream_of_another_ones_member() -> None:
+    rig = Rig()
+    rig.get(BridgeKind.START, UNHEARD, 1, 0)
+    rig.get(BridgeKind.GAP, UNHEARD, 3, 9, 14)
+    rig.batch(UNHEARD)
+    assert rig.told == []
+    assert not rig.inlet.counts["sfo"].messages
+
+
+@pytest.mark.parametrize("gap", [(0, 4, 1), (5, 4, 1), (6, 7, -1), (6, 6 + MOST_STEP + 1, 1)])
 def test_a_gap_must_be_one(gap: tuple[int, int, int]) -> None:
     with pytest.raises(FrameError):
         Rig().get(BridgeKind.GAP, A, *gap)

@@ -1,323 +1,338 @@
-"""What senders to a group see: accepted when it is protected, no more than there is room for, reasons otherwise."""
+"""Frames between members and between sites are taken only from the members and sites that may send them."""
 
 from __future__ import annotations
 
+import struct
+from itertools import count
+
 import pytest
-from proton import Delivery, Message
-from tests.unit.amqp.rig import Rig
-from tests.unit.sites.loopback import EVERYBODY, A, Client, D, member_of
+from tests.unit.sites import properties
+from tests.unit.sites.sites import Net, Node
+from tests.unit.sites.world import World
 
-from isthmus_router.core.address import InProcessConsumer
-from isthmus_router.core.terms import Outcome
-from isthmus_router.groups.batch import GroupMessage
-from isthmus_router.groups.identity import MemberId
-from isthmus_router.sites import face as face_module
-from isthmus_router.sites.port import FaceSettings
+from isthmus_router.groups.batch import GroupMessage, encode_message, make_batch
+from isthmus_router.groups.frames import FrameError, Kind, encode_body, encode_frame
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.streams import wire
+from isthmus_router.groups.unicast import MOST_STEP as MOST_CONNECTIONS
+from isthmus_router.groups.views import View, ViewId
+from isthmus_router.relay.forwarding import CROSSED
+from isthmus_router.relay.messages import BridgeKind, Unicast, pack, pack_unicast, unpack_unicast, view_fields
+from isthmus_router.relay.site_acks import encode_site_acks
+from isthmus_router.relay.site_table import Told, told_fields
+from isthmus_router.relay.sites import SiteReport, SiteState
 
-
-def test_accepted_when_protected_and_not_before(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    deliveries = [client.send(sender, str(number)) for number in range(3)]
-    rig.settle_down()
-    assert site.texts() == ["0", "1", "2"]
-    assert [delivery.remote_state for delivery in deliveries] == [0, 0, 0]
-    site.protect()
-    rig.driver.flush()
-    rig.settle_down()
-    assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
-    assert all(delivery.settled for delivery in deliveries)
+STRANGER = member_id(b"stranger" * 2)
+REMOTE = member_id(b"remote--" * 2)
+FAR = 1 << 40
+HEAD = struct.Struct(">QQQ")
+ACK = struct.Struct(">QQ")
 
 
-def test_one_turn_is_published_at_once(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    for number in range(20):
-        client.send(sender, str(number))
-    rig.settle_down()
-    ((messages, token),) = site.published
-    assert [message.address for message in messages] == ["relay/trades"] * 20
-    assert token is not None
+@pytest.fixture
+def net() -> Net:
+    """Two sites of three; the first of each is the relay."""
+    net = Net(World(1), {"nyc": 3, "sfo": 3})
+    net.start_all()
+    net.world.run(2.0)
+    assert net.is_settled()
+    return net
 
 
-def test_nobody_waits_for_presettled_messages(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    for number in range(100):  # more than the credit of the link
-        while sender.credit <= 0:
-            rig.settle_down()
-        client.send(sender, str(number), settled=True)
-    rig.settle_down()
-    assert site.texts() == [str(number) for number in range(100)]
-    assert {token for _, token in site.published} == {None}
+def give(node: Node, sender: MemberId, kind: Kind, body: bytes) -> str:
+    """A frame as it comes from a connection with its sender; why it is malformed, if it is."""
+    frame = encode_frame(kind, sender, NOBODY, body)
+    try:
+        node.member.on_frame(node.now, PhysicalAddress("10.9.9.9", 9), frame)
+        return ""
+    except FrameError as error:
+        return str(error)
+    finally:
+        node.net.world.turned(node.process)
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_without_room_senders_are_not_read(rig: Rig, settled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(face_module, "MOST_PENDING", 10)
-    site, face = member_of(rig)
-    site.room = 0
-    clients = [Client(rig, f"c{number}") for number in range(2)]
-    senders = [client.sender("relay/trades") for client in clients]
-    for client, sender in zip(clients, senders, strict=True):
-        for number in range(30):
-            client.send(sender, f"{client.container} {number}", settled=settled)
-    rig.settle_down()
-    links = [link for connection in rig.core.connections.values() for link in connection.links]
-    assert not site.published
-    assert (
-        sum(link.deliveries for link in links) == 11
-    )  # each sender beyond the bound is held with its next one
-    assert all(link.paused for link in links)
-    site.room = 1
-    face.room_changed()
-    rig.driver.flush()
-    rig.settle_down()
-    for client in clients:
-        mine = [text for text in site.texts() if text.startswith(client.container)]
-        assert mine == [f"{client.container} {number}" for number in range(30)]
+def forged(origin: MemberId, number: int, site: str = "nyc") -> bytes:
+    text = encode_message(GroupMessage("", b""))
+    return make_batch(origin, number, number - 1, site, None, [GroupMessage("topic", text)]).encoded
 
 
-@pytest.mark.parametrize("address", ["relay/trades", "relay/trades/B"])
-def test_a_message_that_ends_when_the_member_is_gone_comes_back(rig: Rig, address: str) -> None:
-    site, face = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.sender(address)
-    message = Message(body="x" * 200_000).encode()
-    delivery = sender.delivery("long")
-    sender.send(message[:100_000])
-    rig.settle_down()
-    face.close()
-    sender.send(message[100_000:])
-    sender.advance()
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.RELEASED
-    assert not site.published
-    assert not site.sent
+def following(node: Node, origin: MemberId) -> int:
+    log = node.member.streams.log(origin)
+    return log.next if log is not None else 0
 
 
-def test_a_sender_that_is_gone_before_its_messages_are_protected(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    client = Client(rig, "c")
-    client.send(client.sender("relay/trades"), "last words")
-    rig.settle_down()
-    client.drop()
-    site.protect()
-    rig.driver.flush()
-    assert site.texts() == ["last words"]
+def everything_arrives(net: Net, origin: Node, before: int = 0) -> None:
+    """What an honest member sends reaches everybody, without a gap."""
+    origin.publish(20)
+    net.world.run(5.0)
+    for node in net.nodes:
+        assert len([1 for who, _, _ in node.deliveries if who == origin.id]) == before + 20, node
+    properties.everything(net)
 
 
-def test_a_sender_that_is_gone_while_it_is_held(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(face_module, "MOST_PENDING", 1)
-    site, face = member_of(rig)
-    site.room = 0
-    client = Client(rig, "c")
-    client.send(client.sender("relay/trades"), "one")
-    rig.settle_down()
-    assert rig.driver.forwarder.inside.held
-    client.drop()
-    assert not rig.driver.forwarder.inside.held
-    site.room = 1
-    face.room_changed()
-    rig.driver.flush()
-    assert site.texts() == ["one"]
-
-
-def test_the_bound_of_a_message(rig: Rig) -> None:
-    site, face = member_of(rig, max_message_bytes=1000)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    assert sender.remote_max_message_size == 1000
-    client.send(sender, "x" * 1000)
-    rig.settle_down()
-    assert sender.remote_condition.name == "amqp:link:message-size-exceeded"
-    anonymous = client.sender(None, name="anonymous")
-    delivery = client.send(anonymous, Message(address="relay/trades", body="x" * 1000))
-    short = client.send(anonymous, Message(address="relay/trades", body="short"))
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.REJECTED
-    assert delivery.remote.condition.name == "amqp:link:message-size-exceeded"
-    assert "1000 at most" in delivery.remote.condition.description
-    assert site.texts() == ["short"]
-    assert not short.settled
-    assert face.counters.refused == 1
-
-
-def test_another_bound_of_a_message(rig: Rig) -> None:
-    site, face = member_of(rig, max_message_bytes=1000)
-    client = Client(rig, "c")
-    anonymous = client.sender(None, name="anonymous")
-    long = Message(address="relay/trades", body="x" * 1000)
-    face.configure(FaceSettings("trades", A, max_message_bytes=2000))
-    client.send(anonymous, long)
-    assert client.sender("relay/trades").remote_max_message_size == 2000
-    assert site.texts() == ["x" * 1000]
-    face.configure(FaceSettings("trades", A, max_message_bytes=500))
-    delivery = client.send(anonymous, long)
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.REJECTED
-
-
-def test_a_message_that_comes_in_pieces(rig: Rig) -> None:
-    site, _ = member_of(rig, max_message_bytes=4 << 20)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    text = "x" * (3 << 20)
-    long = client.send(sender, text)
-    client.send(sender, text + "y", settled=True)
-    rig.settle_down()
-    assert site.texts() == [text, text + "y"]
-    assert not long.settled
-    site.protect()
-    rig.driver.flush()
-    rig.settle_down()
-    assert long.remote_state == Delivery.ACCEPTED
-    (link,) = next(iter(rig.core.connections.values())).links
-    assert (link.accepted, link.presettled, link.unsettled) == (1, 1, {})
-
-
-def test_a_sender_that_settles_second(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.session.sender("second")
-    sender.target.address = "relay/trades"
-    sender.rcv_settle_mode = sender.RCV_SECOND
-    sender.open()
-    rig.settle_down()
-    delivery = client.send(sender, "one")
-    rig.settle_down()
-    (link,) = next(iter(rig.core.connections.values())).links
-    site.protect()
-    assert link.unsettled  # the sender's turn
-    rig.driver.flush()
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.ACCEPTED
-    assert link.accepted == 1
-    assert not link.unsettled
-
-
-def test_to_one_member(rig: Rig) -> None:
-    site, face = member_of(rig)
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades/sfo/D")
-    delivery = client.send(sender, "hello")
-    rig.settle_down()
-    ((member, message, _),) = site.sent
-    assert (member, message.address, len(message.payload) > 0) == (b"D" * 16, "", True)
-    assert not delivery.settled
-    site.fail(Outcome.MODIFIED)
-    rig.driver.flush()
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.MODIFIED
-    assert (delivery.remote.failed, delivery.remote.undeliverable) == (True, False)
-    assert face.counters.returned == 1
-
-
-@pytest.mark.parametrize("address", ["relay/Trades", "relay//x", "relay/a b"])
-def test_an_address_of_no_group_is_refused(rig: Rig, address: str) -> None:
-    member_of(rig)
-    client = Client(rig, "c")
-    for link in (client.sender(address), client.receiver("r", address)):
-        assert link.remote_condition.name == "amqp:not-found"
-        assert "this router is in group trades: relay/trades" in link.remote_condition.description
-    for name in ("relay", "relay/orders", "relays/Trades"):
-        assert client.sender(name, name=name).remote_condition is None
-
-
-def test_nobody_of_that_name(rig: Rig) -> None:
-    site, face = member_of(rig)
-    client = Client(rig, "c")
-    refused = client.sender("relay/trades/sfo/X")
-    assert refused.remote_condition.name == "amqp:not-found"
-    assert "nyc/A, nyc/B, sfo/D" in refused.remote_condition.description
-    anonymous = client.sender(None, name="anonymous")
-    unknown = ("relay/trades/X", f"relay/trades/~/{'0' * 32}/client")
-    deliveries = [client.send(anonymous, Message(address=address, body="")) for address in unknown]
-    rig.settle_down()
-    assert [delivery.remote_state for delivery in deliveries] == [Delivery.RELEASED] * 2
-    assert not site.sent
-    assert face.counters.returned == 2
-
-
-def test_two_of_that_name(rig: Rig) -> None:
-    site, face = member_of(rig)
-    client = Client(rig, "c")
-    anonymous = client.sender(None)
-    face.members_changed((*EVERYBODY, D._replace(id=MemberId(b"d" * 16))))
-    delivery = client.send(anonymous, Message(address="relay/trades/D", body=""))
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.REJECTED
-    assert "2 members are called D" in delivery.remote.condition.description
-    assert not site.sent
-    assert face.counters.refused == 1
-
-
-def test_addresses_by_pattern(rig: Rig) -> None:
-    site, _ = member_of(rig, addresses=("orders/#",))
-    client = Client(rig, "c")
-    anonymous = client.sender(None)
-    client.send(anonymous, Message(address="orders/eu", body="one"))
-    client.send(client.sender("orders/us", name="targeted"), "two")
-    released = client.send(anonymous, Message(address="invoices", body="three"))
-    rig.settle_down()
-    assert released.remote_state == Delivery.RELEASED
-    assert {message.address for messages, _ in site.published for message in messages} == {
-        "orders/eu",
-        "orders/us",
+def of_streams(origin: MemberId, site: str, number: int) -> dict[Kind, bytes]:
+    """Frames that speak for the stream of an origin."""
+    return {
+        Kind.BATCH: forged(origin, number, site),
+        Kind.START: wire.encode_start(wire.Start(origin, FAR, FAR, site)),
+        Kind.GAP: wire.encode_gap(wire.Gap(origin, 1, FAR, 0, site)),
     }
-    client.connection.close()
-    rig.settle_down()
-    assert not [key for key in rig.core.addresses if key.startswith("Morders")]
 
 
-def test_other_addresses_while_it_runs(rig: Rig) -> None:
-    site, face = member_of(rig, addresses=("orders/#", "stock"))
-    client = Client(rig, "c")
-    sender = client.sender("orders/eu")
-    face.configure(FaceSettings("trades", A, ("invoices", "stock")))
-    delivery = client.send(sender, "nobody's")
-    client.send(client.sender("invoices", name="invoices"), "one")
-    client.send(client.sender("stock", name="stock"), "two")
-    rig.settle_down()
-    assert delivery.remote_state == Delivery.RELEASED
-    assert site.texts() == ["one", "two"]
-    assert {"Mstock", "Minvoices"} <= rig.core.addresses.keys()
+@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.START, Kind.GAP], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("who", ["stranger", "member"])
+def test_nobody_speaks_for_the_stream_of_a_member(net: Net, who: str, kind: Kind) -> None:
+    victim, target, liar = net.of("nyc")[1], net.of("nyc")[0], net.of("nyc")[2]
+    victim.publish(3)
+    net.world.run(1.0)
+    sender = STRANGER if who == "stranger" else liar.id
+    refused = target.member.refused
+    malformed = [
+        give(target, sender, kind, of_streams(victim.id, "nyc", following(target, victim.id) + n)[kind])
+        for n in range(5)
+    ]
+    assert all(malformed) or target.member.refused == refused + 5
+    everything_arrives(net, victim, 3)
 
 
-def test_all_addresses_are_not_those_of_routers(rig: Rig) -> None:
+@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.START, Kind.GAP], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("who", ["stranger", "member"])
+def test_only_a_relay_speaks_for_the_stream_of_another_site(net: Net, who: str, kind: Kind) -> None:
+    origin, target, liar = net.of("sfo")[1], net.of("nyc")[1], net.of("nyc")[2]
+    origin.publish(3)
+    net.world.run(1.0)
+    sender = STRANGER if who == "stranger" else liar.id
+    for n in range(5):
+        give(target, sender, kind, of_streams(origin.id, "sfo", following(target, origin.id) + n)[kind])
+    for body in of_streams(REMOTE, "sfo", 1).values():
+        give(target, sender, kind, body)
+    assert REMOTE not in target.member.streams.origins()
+    everything_arrives(net, origin, 3)
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
+def test_a_stranger_is_told_nothing_and_changes_nothing(net: Net, kind: Kind) -> None:
+    """Of messages; discovery and joining are for strangers."""
+    if kind < Kind.BATCH:
+        return
+    target, victim = net.of("nyc")[:2]
+    victim.publish(3)
+    net.world.run(1.0)
+    sent: list[bytes] = []
+    resolver = target.member.resolver
+    real = resolver.send
+    resolver.send = lambda now, to, frame: sent.append(frame) if to == STRANGER else real(now, to, frame)  # type: ignore[method-assign]
+    bodies = {
+        **of_streams(victim.id, "nyc", 4),
+        Kind.REPAIR: wire.encode_repair(wire.Repair(victim.id, 1, 9)),
+        Kind.MISSING: wire.encode_missing(wire.Missing(victim.id, 1, FAR, FAR, 0)),
+        Kind.POSITIONS: wire.encode_positions([(victim.id, FAR), (REMOTE, FAR)]),
+        Kind.STABLE: wire.encode_stable([wire.Stable(victim.id, FAR, FAR, STRANGER)]),
+        Kind.UNICAST: HEAD.pack(1, 1, 1) + encode_message(GroupMessage("", b"forged")),
+        Kind.UNICAST_ACK: ACK.pack(1, 1),
+        Kind.FORWARD: pack_unicast(Unicast(Kind.UNICAST, 0, STRANGER, net.of("sfo")[0].id, b"")),
+        Kind.SITE_ACKS: encode_site_acks({"sfo": {victim.id: FAR}}),
+    }
+    refused = target.member.refused
+    give(target, STRANGER, kind, bodies.get(kind, encode_body()))
+    assert target.member.refused == refused + 1
+    assert not sent
+    assert not target.replies
+    everything_arrives(net, victim, 3)
+
+
+def test_a_member_that_claims_to_have_more_of_a_stream_is_not_asked_for_it(net: Net) -> None:
+    """It could answer with batches of its own, or that they are lost."""
+    relay, victim, liar = net.of("nyc")
+    victim.publish(3)
+    net.world.run(1.0)
     asked: list[bytes] = []
-    rig.core.register("$management", InProcessConsumer(lambda payload, _: asked.append(payload)), mobile=True)
-    site, _ = member_of(rig, addresses=("#",))
-    client = Client(rig, "c")
-    client.receiver("temporary", "_$temp.x")
-    for address in ("anything", "$management", "_$temp.x", "mc/sfe.R"):
-        client.send(client.sender(None, name=address), Message(address=address, body=address))
-    rig.settle_down()
-    assert site.texts() == ["anything"]
-    assert client.texts("temporary") == ["_$temp.x"]
-    assert len(asked) == 1
+    real = liar.member.streams._repairs.on_repair
+    liar.member.streams._repairs.on_repair = lambda *args: asked.append(args) or real(*args)  # type: ignore[method-assign,func-returns-value]
+    for _ in range(20):
+        give(relay, liar.id, Kind.POSITIONS, wire.encode_positions([(victim.id, FAR)]))
+        lie = wire.Missing(victim.id, 1, FAR, FAR, 0)
+        give(relay, liar.id, Kind.MISSING, wire.encode_missing(lie))
+        net.world.run(0.2)
+    assert not asked
+    everything_arrives(net, victim, 3)
 
 
-def test_the_router_itself_may_send(rig: Rig) -> None:
-    site, _ = member_of(rig)
-    assert rig.core.originate("relay/trades", bytes(Message(body="own").encode()))
-    rig.driver.flush()
-    assert site.texts() == ["own"]
-    assert isinstance(site.published[0][0][0], GroupMessage)
+def test_a_request_for_repair_is_answered_by_who_was_asked(net: Net) -> None:
+    """The origin has crashed: what others have of it, they give to a member that lacks it."""
+    relay, origin, last = net.of("nyc")
+    stream = last.member.streams._streams[origin.id]
+    sent = make_batch(origin.id, 1, 0, "nyc", None, [GroupMessage("topic", b"0000000001")])
+    stream.target = 1
+    stream.vouch(1)
+    give(last, relay.id, Kind.BATCH, sent.encoded)
+    assert following(last, origin.id) == 1
+    stream.ask(relay.id, 1, 1)
+    give(last, relay.id, Kind.BATCH, sent.encoded)
+    assert following(last, origin.id) == 2
 
 
-def test_the_end_of_membership(rig: Rig) -> None:
-    site, face = member_of(rig)
-    site.room = 0
-    client = Client(rig, "c")
-    sender = client.sender("relay/trades")
-    delivery = client.send(sender, "too late")
-    rig.settle_down()
-    pending = face.close()
-    assert len(pending.messages) == len(pending.deliveries) == 1
-    assert not delivery.settled
-    assert "Mrelay/trades/A" not in rig.core.addresses
-    assert rig.core.addresses["Mrelay/trades"].handler is None
+@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.GAP, Kind.START], ids=lambda kind: kind.name)
+def test_no_frame_of_a_relay_uses_up_the_numbers_of_a_stream(net: Net, kind: Kind) -> None:
+    origin, target, relay = net.of("sfo")[1], net.of("nyc")[1], net.of("nyc")[0]
+    origin.publish(3)
+    net.world.run(1.0)
+    body = {
+        Kind.BATCH: forged(origin.id, FAR, "sfo"),
+        Kind.GAP: wire.encode_gap(wire.Gap(origin.id, 1, FAR, 0, "sfo")),
+        Kind.START: wire.encode_start(wire.Start(REMOTE, (1 << 61) + 1, 0, "sfo")),
+    }[kind]
+    assert give(target, relay.id, kind, body)
+    everything_arrives(net, origin, 3)
+
+
+def unicast(kind: Kind, source: MemberId, to: MemberId, *, hops: int = 0, connection: int = 1 << 31) -> bytes:
+    """A forged FORWARD."""
+    text = encode_message(GroupMessage("", b"forged"))
+    body = HEAD.pack(connection, 1, 1) + text if kind is Kind.UNICAST else ACK.pack(1, 1)
+    return pack_unicast(Unicast(kind, hops, source, to, body))
+
+
+@pytest.mark.parametrize("hops", [0, 1, 3, CROSSED, CROSSED | 1])
+@pytest.mark.parametrize(
+    "kind", [Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST], ids=lambda kind: kind.name
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_nobody_forwards_in_the_name_of_a_member_of_its_site(
+    net: Net, place: int, kind: Kind, hops: int
+) -> None:
+    nyc = net.of("nyc")
+    target, victim, liar = nyc[place], nyc[1 - place], nyc[2]
+    net.world.pause(victim.process, 1.0)
+    sent = target.send_to(victim.id, b"hello")
+    assert "FORWARD" in give(target, liar.id, Kind.FORWARD, unicast(kind, victim.id, target.id, hops=hops))
+    for to in (target.id, net.of("sfo")[1].id):
+        give(target, liar.id, Kind.FORWARD, unicast(kind, victim.id, to, hops=hops))
+    net.world.run(0.5)
+    assert (sent.accepted, sent.failed, target.replies) == (None, None, [])
+    net.world.run(4.0)
+    assert sent.accepted is not None
+    answer = victim.send_to(target.id, b"honest")
+    net.world.run(1.0)
+    assert answer.accepted is not None
+    assert [text for _, text in target.replies] == [b"honest"]
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST], ids=lambda kind: kind.name
+)
+def test_only_a_relay_brings_messages_of_another_site(net: Net, kind: Kind) -> None:
+    relay, target, liar = net.of("nyc")
+    victim = net.of("sfo")[1]
+    net.world.pause(victim.process, 1.0)
+    sent = target.send_to(victim.id, b"hello")
+    for hops in (0, CROSSED):
+        for node in (target, relay):
+            give(node, liar.id, Kind.FORWARD, unicast(kind, victim.id, target.id, hops=hops))
+    net.world.run(0.5)
+    assert (sent.accepted, sent.failed, target.replies) == (None, None, [])
+    net.world.run(4.0)
+    answer = victim.send_to(target.id, b"honest")
+    net.world.run(1.0)
+    assert sent.accepted is not None
+    assert answer.accepted is not None
+    assert [text for _, text in target.replies] == [b"honest"]
+
+
+def test_no_frame_uses_up_the_numbers_of_connections(net: Net) -> None:
+    relay, target = net.of("nyc")[:2]
+    victim = net.of("sfo")[1]
+    far = unicast(Kind.UNICAST, victim.id, target.id, hops=CROSSED, connection=MOST_CONNECTIONS + 1)
+    assert "too far" in give(target, relay.id, Kind.FORWARD, far)
+    answer = victim.send_to(target.id, b"honest")
+    net.world.run(1.0)
+    assert answer.accepted is not None
+
+
+def test_only_a_relay_acknowledges_for_another_site(net: Net) -> None:
+    _, target, liar = net.of("nyc")
+    net.world.cut(["nyc"], ["sfo"])
+    net.world.run(0.5)
+    target.publish(3)
+    net.world.run(0.2)
+    give(target, liar.id, Kind.SITE_ACKS, encode_site_acks({"sfo": {target.id: 3}}))
+    assert target.member.relay.elsewhere(0) == 0
+    net.world.heal()
+    net.world.run(10.0)
+    assert all(len(node.deliveries) == 3 for node in net.nodes)
+
+
+def test_nobody_acknowledges_what_was_not_published(net: Net) -> None:
+    relay, target, _ = net.of("nyc")
+    lie = encode_site_acks({"sfo": {target.id: 1 << 50}})
+    assert "not published" in give(target, relay.id, Kind.SITE_ACKS, lie)
+    everything_arrives(net, target)
+
+
+def test_only_a_relay_tells_who_is_in_other_sites(net: Net) -> None:
+    _, target, liar = net.of("nyc")
+    view = View(ViewId(1 << 40, REMOTE), (MemberInfo(REMOTE, "sfo9", ()),))
+    own = target.views[-1].id
+    for epoch in (own, ViewId(own.number + 1, liar.id)):
+        told = Told(epoch, 1 << 40, (), (SiteReport("sfo", SiteState.UP, (view,)),))
+        give(target, liar.id, Kind.SITES, encode_body(*told_fields(told)))
+        assert target.member.relay.site_of(REMOTE) is None
+
+
+def session(relay: Node) -> int:
+    """An open session of the relay with the other site."""
+    return next(number for number, each in relay.member.relay._bridge.sessions.items() if each.site == "sfo")
+
+
+def over_bridge(relay: Node, frame: bytes) -> None:
+    relay.member.bridge_frame(relay.now, session(relay), frame)
+    relay.net.world.turned(relay.process)
+
+
+@pytest.mark.parametrize("kind", [Kind.UNICAST, Kind.UNICAST_ACK], ids=lambda kind: kind.name)
+def test_a_site_sends_messages_of_its_own_members_only(net: Net, kind: Kind) -> None:
+    relay, target, victim = net.of("nyc")
+    net.world.pause(victim.process, 1.0)
+    sent = target.send_to(victim.id, b"hello")
+    for source in (victim.id, relay.id, target.id, STRANGER):
+        over_bridge(relay, bytes((BridgeKind.UNICAST,)) + unicast(kind, source, target.id))
+    net.world.run(0.5)
+    assert (sent.accepted, sent.failed, target.replies) == (None, None, [])
+    net.world.run(4.0)
+    assert sent.accepted is not None
+
+
+def test_a_site_has_no_members_of_another_one(net: Net) -> None:
+    relay, target, _ = net.of("nyc")
+    sfo = net.of("sfo")[0]
+    infos = (sfo.member.info, target.member.info)
+    view = View(ViewId(1 << 20, sfo.id), infos)
+    malformed = relay.member.relay._bridge.malformed
+    over_bridge(relay, pack(BridgeKind.VIEW, view_fields(view), []))
+    assert relay.member.relay._bridge.malformed == malformed + 1
+    assert relay.member.relay.site_of(target.id) is None
+    everything_arrives(net, target)
+
+
+def test_what_is_forwarded_is_a_message_to_one_member() -> None:
+    for kind in Kind:
+        frame = pack_unicast(Unicast(kind, 0, STRANGER, REMOTE, b""))
+        allowed = kind in (Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST)
+        assert allowed is not _malformed(frame)
+
+
+def _malformed(frame: bytes) -> bool:
+    try:
+        unpack_unicast(frame)
+    except FrameError:
+        return True
+    return False
+
+
+def test_positions_of_unknown_origins_leave_room_for_streams(net: Net) -> None:
+    target, liar = net.of("nyc")[0], net.of("nyc")[2]
+    numbers = count(1)
+    most = target.member.settings.streams.most_streams
+    origins = [(member_id(next(numbers).to_bytes(16, "big")), 5) for _ in range(most)]
+    give(target, liar.id, Kind.POSITIONS, wire.encode_positions(origins))
+    assert target.member.streams.snapshot().streams <= most // 2 + 1

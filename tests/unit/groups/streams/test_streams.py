@@ -304,7 +304,7 @@ def test_what_is_stable_is_told_again_to_who_has_not_heard() -> None:
 
 def test_a_stream_of_one_who_left_long_ago_is_forgotten_again() -> None:
     site = Site(2)
-    first, second = site.members
+    second = site.members[1]
     stranger = site.new("gone")
     second.streams._on_start(site.now, Start(stranger.id, 5, 4, "NYC"))
     site.run(1)
