@@ -29,7 +29,7 @@ class Markers:
         self._connection = connection
         self._links: list[Link] = []
         self._waiting: list[Callable[[], None]] = []
-        """For what `_links` have still to send."""
+        """For what `_links` have still to send; one that has sent everything is looked at once."""
         self._sent: dict[Pointer, list[Callable[[], None]]] = {}
 
     def add(self, links: Sequence[Link], then: Callable[[], None]) -> None:
@@ -50,9 +50,11 @@ class Markers:
         """
         if not self._waiting:
             return False
-        if any(_has_more(link) for link in self._links):
+        links = self._links
+        while links and not _has_more(links[-1]):
+            links.pop()
+        if links:
             return True
-        self._links.clear()
         waiting, self._waiting = self._waiting, []
         session = self._connection.sessions.begin_another()
         if session is None:

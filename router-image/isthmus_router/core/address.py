@@ -191,6 +191,7 @@ class Address:
         "balance",
         "claimant",
         "client_routes",
+        "clients",
         "consumers",
         "container_egress_closed",
         "container_ingress_closed",
@@ -224,6 +225,8 @@ class Address:
         """What a receiver releases is sent to another one."""
         self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
+        self.clients = 0
+        """How many of these are not links of other routers."""
         self.claimant: str | None = None
         """The client for which it counts (`core.claims`)."""
         self.remotes: set[RouterNode] = set()

@@ -51,23 +51,16 @@ class Reachability:
     def destination_added(self, address: Address) -> None:
         """One more destination: only producers that had none can have changed reachability."""
         address.invalidate()
-        if address.handler is None and self._had_clients(address):
+        if address.handler is None and address.clients > 1:
             return  # whoever produces here has reached one of them
         self._review(address, unreachable_only=True)
-
-    @staticmethod
-    def _had_clients(address: Address) -> bool:
-        """Whether the newest consumer is not the first client that consumes here."""
-        clients = (link for link in address.consumers if not link.connection.role.is_between_routers)
-        return next(clients, None) is not None and next(clients, None) is not None
 
     def destination_removed(self, address: Address) -> None:
         """One destination less. While a client consumes here, whoever could reach the address still can."""
         address.invalidate()
-        client = next(
-            (link for link in address.consumers if not link.connection.role.is_between_routers), None
-        )
-        if (client is None and address.handler is None) or (address.handler and address.handler.from_uplink):
+        if (not address.clients and address.handler is None) or (
+            address.handler and address.handler.from_uplink
+        ):
             self._review(address)
 
     def destinations_changed(self, address: Address) -> None:

@@ -60,6 +60,9 @@ ADVERTISED = LINK_ROUTES | {AddressClass.MOBILE, AddressClass.EDGE}
 """Classes of addresses that routers tell each other of."""
 CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
 
+ADDRESSES_AT_ONCE = 64
+"""Addresses of an edge whose routes change within the event that it has said to which mesh it belongs."""
+
 _ALPHABET = string.ascii_letters + string.digits + "+_"
 
 LinkHandler = Callable[[Link], bool]
@@ -321,6 +324,7 @@ class RouterCore:
         if link in address.consumers:
             return
         address.consumers[link] = None
+        address.clients += not link.connection.role.is_between_routers
         if address.key[0] in ADVERTISED:
             self._claims.added(link.connection, address)
         self._reachability.destination_added(address)
@@ -332,11 +336,15 @@ class RouterCore:
         """The OUT link no longer consumes, though it stays attached (an edge proxy told to stop)."""
         address = link.address
         if address is not None and link in address.consumers:
-            del address.consumers[link]
-            self._claims.removed(link.connection, address)
-            self._reachability.destination_removed(address)
-            self._advertise(address)
+            self._remove_consumer(link, address)
             self.addresses.forget_if_unused(address)
+
+    def _remove_consumer(self, link: Link, address: Address) -> None:
+        del address.consumers[link]
+        address.clients -= not link.connection.role.is_between_routers
+        self._claims.removed(link.connection, address)
+        self._reachability.destination_removed(address)
+        self._advertise(address)
 
     def link_closed(self, link: Link) -> None:
         """The link is detached, by either side, or its connection is lost."""
@@ -357,10 +365,7 @@ class RouterCore:
         if link.incoming:
             address.inlinks.discard(link)
         elif link in address.consumers:
-            del address.consumers[link]
-            self._claims.removed(link.connection, address)
-            self._reachability.destination_removed(address)
-            self._advertise(address)
+            self._remove_consumer(link, address)
         address.link_gone(link)
         for observer in self.observers:
             observer.link_unbound(link)
@@ -417,9 +422,21 @@ class RouterCore:
         if connection.mesh_id == mesh_id:
             return
         connection.mesh_id = mesh_id
-        for address in {link.address for link in connection.links if link.address is not None}:
-            self._reachability.destinations_changed(address)
-            self._advertise(address)
+        job = self._change_routes(connection, mesh_id)
+        if next(job, self) is not self:
+            self.port.work(job)
+
+    def _change_routes(self, connection: Connection, mesh_id: str) -> Iterator[None]:
+        """Plan anew what leads to the addresses of a connection's links and from them, some within the event."""
+        addresses = {link.address: None for link in connection.links if link.address is not None}
+        for number, address in enumerate(addresses, 1):
+            if self.addresses.get(address.key) is address:
+                self._reachability.destinations_changed(address)
+                self._advertise(address)
+            if number % ADDRESSES_AT_ONCE == 0:
+                yield
+                if connection.mesh_id != mesh_id:
+                    return  # a newer job does it
 
     def has_local_consumers(self, address: Address) -> bool:
         """Whether anybody attached to this router consumes (clients, containers, edges; not edge proxies).

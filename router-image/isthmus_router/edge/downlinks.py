@@ -24,6 +24,9 @@ log = logging.getLogger("ROUTER_CORE")
 MESH_DISCOVERY_CREDIT = 3
 MOST_MESHES = 100
 """To which an edge may say that it belongs, one after another, on a connection: each one changes routes."""
+MOST_DOWNLINKS = 8
+"""Of one connection. An edge uses one; while it changes from one uplink to another and back, older ones finish."""
+TOO_MANY = Condition("amqp:not-allowed", f"A connection has at most {MOST_DOWNLINKS} downlinks")
 OTHER_ID = Condition("amqp:not-allowed", "The id of an edge is the container id of its connection")
 OF_ANOTHER_USER = (
     "an edge has the id of an edge of another user: it gets no messages by that id; give it an id of its own"
@@ -65,6 +68,8 @@ class Downlinks:
             self.core.refuse(link, FORBIDDEN)
         elif edge_id != link.connection.container:
             self.core.refuse(link, OTHER_ID)
+        elif self._namesakes.downlinks(link.connection) >= MOST_DOWNLINKS:
+            self.core.refuse(link, TOO_MANY)
         else:
             link.type = LinkType.EDGE_DOWNLINK
             self.core.port.accept_link(link, link.source, link.target)
@@ -102,6 +107,7 @@ class Downlinks:
         """A downlink is gone: one that waits, or one that others wait for."""
         if link.type is not LinkType.EDGE_DOWNLINK:
             return
+        self._namesakes.forget(link)
         if self._waiting.get(link.connection) is link:
             del self._waiting[link.connection]
         for connection in [item for item in self._waiting if item.container == link.connection.container]:
@@ -134,10 +140,11 @@ class Downlinks:
     def _on_announcement(self, link: Link, payload: bytes) -> None:
         try:
             mesh_id = decode_mesh_announcement(payload)
-            if mesh_id != link.connection.mesh_id:
-                if self._meshes[link.connection] >= MOST_MESHES:
-                    raise EdgeMessageError(f"the mesh has changed {MOST_MESHES} times on this connection")
-                self._meshes[link.connection] += 1
+            if mesh_id == link.connection.mesh_id:
+                return
+            if self._meshes[link.connection] >= MOST_MESHES:
+                raise EdgeMessageError(f"the mesh has changed {MOST_MESHES} times on this connection")
+            self._meshes[link.connection] += 1
         except EdgeMessageError as error:
             if not self.invalid_announcements:
                 details = {"connection": link.connection.id, "reason": str(error)}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import LinkType
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -35,11 +33,14 @@ class Namesakes:
         self.duplicate_ids = 0
         self._call_later = call_later
         self._looking_again: set[Connection] = set()
+        self._downlinks: dict[Connection, dict[Link, None]] = {}
+        """Those that are bound, the newest last; all of a connection have one address."""
 
     def watch(self, downlink: Link) -> None:
         """Look for namesakes as soon as the edge's mesh is known, at the latest when it should have been told."""
         connection = downlink.connection
         assert downlink.address is not None
+        self._downlinks.setdefault(connection, {})[downlink] = None
         if downlink.address.name in {self.core.id, *self.core.nodes}:
             self._tell(downlink, OF_AN_INTERIOR)
         if connection.mesh_id is not None:
@@ -48,29 +49,45 @@ class Namesakes:
             self._looking_again.add(connection)
             self._call_later(MOVING_SECONDS, lambda: self._look_again(connection))
 
+    def forget(self, downlink: Link) -> None:
+        """The downlink is gone."""
+        downlinks = self._downlinks.get(downlink.connection)
+        if downlinks is not None and downlink in downlinks:
+            del downlinks[downlink]
+            if not downlinks:
+                del self._downlinks[downlink.connection]
+
+    def downlinks(self, connection: Connection) -> int:
+        """How many of the connection are bound."""
+        return len(self._downlinks.get(connection, ()))
+
     def _look_again(self, connection: Connection) -> None:
         self._looking_again.discard(connection)
         if connection.mesh_id is None:
             self.look(connection)
-        for downlink, address in _downlinks(connection):
-            # An edge that moved here was announced by its former interior for a while; a namesake is for good.
-            if address.remotes:
-                self._tell(
-                    downlink, OF_ANOTHER_EDGE, other_routers=sorted(node.id for node in address.remotes)
-                )
+        downlink = self._newest_downlink(connection)
+        # An edge that moved here was announced by its former interior for a while; a namesake is for good.
+        if downlink is not None and downlink.address is not None and downlink.address.remotes:
+            others = sorted(node.id for node in downlink.address.remotes)
+            self._tell(downlink, OF_ANOTHER_EDGE, other_routers=others)
 
     def look(self, connection: Connection) -> None:
         """Two connections of one edge are in the same mesh; two edges of the same id are not."""
-        for downlink, address in _downlinks(connection):
-            for other in address.consumers:
-                if other.connection.mesh_id not in {None, connection.mesh_id}:
-                    self._tell(
-                        downlink,
-                        OF_ANOTHER_EDGE,
-                        other_connection=other.connection.id,
-                        other_peer=other.connection.name,
-                    )
-                    break
+        downlink = self._newest_downlink(connection)
+        if downlink is None or downlink.address is None or connection.problem is not None:
+            return
+        for other in downlink.address.consumers:
+            if other.connection.mesh_id not in {None, connection.mesh_id}:
+                self._tell(
+                    downlink,
+                    OF_ANOTHER_EDGE,
+                    other_connection=other.connection.id,
+                    other_peer=other.connection.name,
+                )
+                break
+
+    def _newest_downlink(self, connection: Connection) -> Link | None:
+        return next(reversed(self._downlinks.get(connection, {})), None)
 
     def _tell(self, downlink: Link, message: str, **where: object) -> None:
         connection = downlink.connection
@@ -81,12 +98,3 @@ class Namesakes:
         self.duplicate_ids += 1
         details = {"id": downlink.address.name, "connection": connection.id, "peer": connection.name}
         log.error(message, extra={**details, **where})
-
-
-def _downlinks(connection: Connection) -> list[tuple[Link, Address]]:
-    """The downlinks of a connection, each with its address."""
-    return [
-        (link, link.address)
-        for link in connection.links
-        if link.type is LinkType.EDGE_DOWNLINK and link.address is not None
-    ]

@@ -182,18 +182,30 @@ class Copies:
         """Those that are still there, or what has taken over from them."""
         found = []
         for sink in sinks:
-            while sink in self._successors:
-                sink = self._successors[sink]
+            if sink in self._successors:
+                sink = self._last_successor(sink)
             if not isinstance(sink, Link) or (
                 sink in sink.connection.links and (sink.address is None or sink in sink.address.consumers)
             ):
                 found.append(sink)
         return found
 
+    def _last_successor(self, sink: Sink) -> Link:
+        """What has taken over last; remembered, so that the way there is not taken again."""
+        link, passed = self._successors[sink], [sink]
+        while (later := self._successors.get(link)) is not None:
+            passed.append(link)
+            link = later
+        for each in passed:
+            self._successors[each] = link
+        return link
+
     def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
         """The second OUT link of each pair follows the first."""
         if self._lines:
-            self._successors.update(pairs)
+            for old, new in pairs:
+                self._successors.pop(new, None)  # a link between routers may take over again
+                self._successors[old] = new
 
     def wait_from(self, connection: Connection) -> bool:
         """Whether messages that came on the connection wait."""
