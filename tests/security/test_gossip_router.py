@@ -18,11 +18,16 @@ from tests.integration.support.certificates import Authority, Identity
 from tests.security.support.canary import main_thread_cpu
 
 from isthmus_router.gossip.messages import (
+    MOST_BYTES,
     MOST_INFOS,
+    FrameReader,
     GetMembers,
     Heartbeat,
     Refused,
     Register,
+    Suspect,
+    decode_control,
+    encode_control,
     encode_message,
 )
 from isthmus_router.groups.identity import NOBODY
@@ -334,4 +339,51 @@ async def test_an_incomplete_message_gives_its_room_up_to_those_that_wait_for_it
     finally:
         for each in incomplete:
             each.stop()
+        router.kill()
+
+
+async def test_connections_with_many_registrations_that_end_together(tmp_path: Path) -> None:
+    """Each of the members has to be told of each registration that is gone."""
+    others, ending, each = 200, 16, 64
+    router = GossipRouter(tmp_path)
+    try:
+        await router.start()
+        group = [await Peer.registered(router, info(f"member-{number}")) for number in range(others)]
+        gone = [await Peer.greeted(router) for _ in range(ending)]
+        for peer in gone:
+            for number in range(each):
+                peer.say(Register(GROUP, info(f"gone-{number}")))
+        await eventually(lambda: router.metric("members") == others + ending * each, "the group")
+        canary = await Peer.greeted(router)
+        assert router.process is not None
+        pid = router.process.pid
+
+        expected = ending * each * len(encode_control(Suspect(GROUP, info("gone").id)))
+
+        async def suspects(peer: Peer) -> bytes:
+            """What it is told; to decode all of that would take longer than the router may take."""
+            data = bytearray()
+            while len(data) < expected:
+                more = await peer.reader.read(1 << 18)
+                assert more, "cut off"
+                data += more
+            return bytes(data)
+
+        told = asyncio.gather(*(suspects(peer) for peer in group))
+        for peer in gone:
+            peer.writer.transport.abort()
+        spent = 0.0
+        while not told.done():
+            start = main_thread_cpu(pid)
+            canary.say(Heartbeat())
+            assert await canary.hear() == Heartbeat()
+            spent = max(spent, main_thread_cpu(pid) - start)
+        first, *rest = await told
+        assert all(data == first for data in rest)
+        messages = [decode_control(frame) for frame in FrameReader(MOST_BYTES).feed(first)]
+        members = {message.member for message in messages if isinstance(message, Suspect)}
+        assert len(members) == len(messages) == ending * each
+        assert spent < MOST_CPU_SECONDS
+        assert router.metric("suspected_total") == ending * each
+    finally:
         router.kill()

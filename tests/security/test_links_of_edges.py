@@ -15,11 +15,11 @@ from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
 from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
 
-LINKS = 4000
+LINKS = 2400
 IN_SESSION = 200
 FIRST_CHANNEL = 10
 MOST_CPU_SECONDS = 0.15
-"""Of a turn, with room for a collection of garbage. Links that all took over in one turn took 2 seconds of it."""
+"""Of a turn, with room for a collection of garbage. Links that all took over in one turn took a second of it."""
 KEY = "k" * 43
 
 
@@ -31,6 +31,9 @@ class Edge(Flood):
         properties = {Symbol("isthmus.mesh-key"): key} if key else None
         fields = ["E", "localhost", UInt(65536), UShort(2000), *[None] * 5, properties]
         self.send(AMQP_HEADER, frame(OPEN, fields), begin(), begin(1))
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
 
     def attach_many(self, address: Callable[[int], str], *, receiver: bool = True) -> None:
         for first in range(0, LINKS, IN_SESSION):

@@ -71,6 +71,7 @@ class GossipServer:
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
         self._turns = Turns(self._loop, LINK_SECONDS)
+        self.table.on_work = lambda: self._turns.add(self.table)
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.room = Room(self._bounds.most_held)

@@ -7,9 +7,10 @@ that the late end of an older one does no harm to a newer registration. Sans-IO.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
 
 from isthmus_router.gossip.messages import (
     MOST_BYTES,
@@ -35,6 +36,11 @@ from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo
 from isthmus_router.message.types import Encoded
 
+T = TypeVar("T")
+
+SUSPECTS_AT_ONCE = 64
+"""Members whose loss is encoded, or connections to which it is sent, in one step."""
+
 
 class Link(Hashable, Protocol):
     """The driver's side of one connection; equal only to itself. Returns at once, and does not call back."""
@@ -44,7 +50,7 @@ class Link(Hashable, Protocol):
         """Whether the driver reports no frames of the connection for now, as it has received too many."""
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame of the router itself; whose queue gets too long, the driver cuts off."""
+        """Queue a frame of the router itself, or several in a row; whose queue gets too long, the driver cuts off."""
 
     def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
         """Queue a message that this connection has sent for others. It counts for this connection until all have it."""
@@ -148,6 +154,14 @@ class Table:
         """Registrations."""
         self._groups_by_identity: Counter[str] = Counter()
         """Groups, by their founders."""
+        self._lost: defaultdict[bytes, dict[MemberId, None]] = defaultdict(dict)
+        """Members whose connections were lost, by group, until the others are told."""
+        self._told: tuple[bytes, dict[MemberId, bytes]] = (b"", {})
+        """The group whose connections are being told, and a frame for each of its members that were lost."""
+        self._telling: Iterator[None] | None = None
+        self.on_work: Callable[[], None] | None = None
+        """Called when there is work: `work` is to be called in turns until it returns False. Without it, the table does
+        all work within the event."""
         self._look_around_each = min(self.limits.expiry, self.limits.greeting) / 4
         self.deadline = now + self._look_around_each
         """When `on_time` is to be called."""
@@ -309,6 +323,7 @@ class Table:
             self.counters.registered += 1
             client.registered.add((group, info.id))
             if before is None:
+                self._is_back(group, info.id)
                 self._members += 1
                 self._by_identity[client.identity] += 1
             else:
@@ -368,12 +383,55 @@ class Table:
         lost = list(client.registered)
         for group, member in lost:
             self._unregister(client, group, member)
-        for group, member in lost:
             self.counters.suspected += 1
-            if known := self._groups.get(group):
-                frame = encode_control(Suspect(group.decode(), member))
-                for other in {entry.client: None for entry in known.entries.values()}:
-                    other.link.send(frame)
+            if group in self._groups:
+                self._lost[group][member] = None
+        if self._lost and self._telling is None:
+            self._telling = self._tell_of_lost()
+            if self.on_work is not None:
+                self.on_work()
+            else:
+                while self.work(0.0):
+                    pass
+
+    def work(self, seconds: float) -> bool:
+        """Do one step of what is to be done, which takes less time than any turn. Returns whether some is left."""
+        if self._telling is not None and next(self._telling, self) is self:
+            self._telling = None
+        return self._telling is not None
+
+    def _tell_of_lost(self) -> Iterator[None]:
+        """Send each connection of a group one piece that has all members of the group that were lost, in steps.
+
+        Members that are lost meanwhile have a piece of their own.
+        """
+        while self._lost:
+            group = next(iter(self._lost))
+            lost, frames = self._lost.pop(group), dict[MemberId, bytes]()
+            self._told = (group, frames)
+            name, piece = group.decode(), b""
+            frames.update(dict.fromkeys(lost, b""))
+            for some in _batched(lost):
+                frames.update(
+                    (member, encode_control(Suspect(name, member))) for member in some if member in frames
+                )
+                yield
+            known = self._groups.get(group)
+            others = () if known is None else {entry.client: None for entry in known.entries.values()}
+            for some_others in _batched(others):
+                piece = b"".join(frames.values())
+                for other in some_others:
+                    if piece and self._clients.get(other.link) is other:
+                        other.link.send(piece)
+                yield
+        self._told = (b"", {})
+
+    def _is_back(self, group: bytes, member: MemberId) -> None:
+        """Nobody is told any more that the member was lost: it is registered again."""
+        if group in self._lost:
+            self._lost[group].pop(member, None)
+        if group == self._told[0]:
+            self._told[1].pop(member, None)
 
     def _answer(self, client: _Client, group: str) -> None:
         known = self._groups.get(group.encode())
@@ -395,3 +453,10 @@ class Table:
 
     def _tell(self, client: _Client, message: Control) -> None:
         client.link.send(encode_control(message))
+
+
+def _batched(items: Iterable[T]) -> Iterator[list[T]]:
+    """So many at a time as one step has."""
+    rest = iter(items)
+    while some := list(islice(rest, SUSPECTS_AT_ONCE)):
+        yield some

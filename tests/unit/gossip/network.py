@@ -8,6 +8,7 @@ from itertools import count
 from random import Random
 
 from isthmus_router.gossip.client import Endpoint, GossipClient
+from isthmus_router.gossip.messages import MOST_BYTES, FrameReader
 from isthmus_router.gossip.table import Limits, Link, Table
 from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id
 
@@ -82,8 +83,9 @@ class Wire:
 
     def send(self, frame: bytes) -> None:
         def arrive() -> None:
-            if self.member_open:
-                self.member.client.on_frame(self.network.now, self.endpoint, frame)
+            for each in FrameReader(MOST_BYTES).feed(frame):
+                if self.member_open:
+                    self.member.client.on_frame(self.network.now, self.endpoint, each)
 
         if self.router_open:
             self._later("member", arrive)

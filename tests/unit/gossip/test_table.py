@@ -8,8 +8,10 @@ from random import Random
 import pytest
 
 from isthmus_router.gossip.messages import (
+    MOST_BYTES,
     VERSION,
     Control,
+    FrameReader,
     GetMembers,
     Heartbeat,
     Hello,
@@ -25,7 +27,7 @@ from isthmus_router.gossip.messages import (
     is_message,
     payload_of,
 )
-from isthmus_router.gossip.table import Limits, Link, Table
+from isthmus_router.gossip.table import SUSPECTS_AT_ONCE, Limits, Link, Table
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress
 
 GROUP = "group"
@@ -45,6 +47,8 @@ class Client:
     def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True, identity: str = "") -> None:
         self.table = table
         self.heard: list[Control | bytes] = []
+        self.pieces = 0
+        """Times that the table has sent something."""
         self.answers: list[Sequence[bytes]] = []
         self.ended: str | None = None
         self.held_back = False
@@ -59,7 +63,9 @@ class Client:
 
     def send(self, frame: bytes) -> None:
         assert self.ended is None
-        self.heard.append(payload_of(frame) if is_message(frame) else decode_control(frame))
+        self.pieces += 1
+        for each in FrameReader(MOST_BYTES).feed(frame):
+            self.heard.append(payload_of(each) if is_message(each) else decode_control(each))
 
     def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
         for link in to:
@@ -362,3 +368,84 @@ def test_a_group_counts_for_those_that_stay() -> None:
     assert second.ended == "2 groups by one identity"
     assert not table.groups
     assert not table._groups_by_identity
+
+
+class Crowd:
+    """A group of many members, of which several connections are lost at the same time; work is done in steps."""
+
+    def __init__(self, others: int, lost: int) -> None:
+        self.table = Table(0.0, ROUTER)
+        self.asked = 0
+        self.table.on_work = self._on_work
+        self.others = [Client(self.table) for _ in range(others)]
+        self.lost = [Client(self.table) for _ in range(lost)]
+        for number, client in enumerate([*self.others, *self.lost]):
+            client.say(Register(GROUP, crowd(number)))
+            client.pieces = 0
+
+    def _on_work(self) -> None:
+        self.asked += 1
+
+    def lose(self) -> None:
+        for client in self.lost:
+            client.lost()
+
+    def pieces(self) -> int:
+        return sum(client.pieces for client in self.others)
+
+
+def crowd(number: int) -> MemberInfo:
+    return MemberInfo(MemberId((number + 1).to_bytes(16)), f"m{number}", (PhysicalAddress("host", 1),))
+
+
+def test_connections_that_end_together_are_told_of_in_steps_and_in_one_piece() -> None:
+    others, lost = 3 * SUSPECTS_AT_ONCE, 2 * SUSPECTS_AT_ONCE
+    group = Crowd(others, lost)
+    group.lose()
+    assert group.asked == 1
+    assert group.pieces() == 0
+    steps = 0
+    while True:
+        before = group.pieces()
+        more = group.table.work(1.0)
+        assert group.pieces() - before <= SUSPECTS_AT_ONCE
+        steps += 1
+        if not more:
+            break
+    assert steps >= (others + lost) / SUSPECTS_AT_ONCE
+    assert group.pieces() == others
+    expected = [Suspect(GROUP, crowd(others + number).id) for number in range(lost)]
+    assert all(client.heard == expected for client in group.others)
+    assert not group.table.work(1.0)
+
+
+def test_members_that_are_lost_while_others_are_told_of_are_told_of_after_them() -> None:
+    group = Crowd(2 * SUSPECTS_AT_ONCE, 1)
+    group.lose()
+    group.table.work(1.0)
+    group.table.work(1.0)
+    last = group.others.pop()
+    last.lost()
+    while group.table.work(1.0):
+        pass
+    assert group.asked == 1
+    size = 2 * SUSPECTS_AT_ONCE
+    expected = [Suspect(GROUP, crowd(size).id), Suspect(GROUP, crowd(size - 1).id)]
+    assert all(client.heard == expected for client in group.others)
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_nobody_hears_that_a_member_is_lost_after_it_has_registered_again(steps: int) -> None:
+    group = Crowd(2 * SUSPECTS_AT_ONCE, 2)
+    group.lose()
+    for _ in range(steps):
+        group.table.work(1.0)
+    again = Client(group.table)
+    size = 2 * SUSPECTS_AT_ONCE
+    again.say(Register(GROUP, crowd(size)))
+    told = [Suspect(GROUP, crowd(size).id) in client.heard for client in group.others]
+    while group.table.work(1.0):
+        pass
+    assert [Suspect(GROUP, crowd(size).id) in client.heard for client in group.others] == told
+    assert all(Suspect(GROUP, crowd(size + 1).id) in client.heard for client in group.others)
+    assert group.table.counters.suspected == 2
