@@ -114,9 +114,9 @@ def by_elements(data: bytes, at: int) -> int:
         return at
     if code == 0:
         return by_elements(data, by_elements(data, at + 1))
-    if code in {0xA0, 0xA1, 0xA3}:
+    if code >> 4 == 0xA:
         return at + 2 + data[at + 1]
-    if code in {0xB0, 0xB1, 0xB3}:
+    if code >> 4 == 0xB:
         return at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
     width = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}[code >> 4]
     return at + 1 + width
