@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 from tests.integration.support.by_hand import (
-    AMPLE,
     ByHand,
-    attach_frame,
     body,
     credit_frame,
-    open_frame,
     receive_from,
     send_to,
     transfer_frame,
 )
-from tests.integration.support.link_routes import CONTAINER, await_containers, link_route
+from tests.integration.support.link_routes import Wire, await_containers, link_route
 from tests.integration.support.ports import free_port
-from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, TRANSFER, frame
+from tests.integration.support.raw import CLOSE, DETACH, TRANSFER
 from tests.integration.support.routers import Router, Routers, address, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, flow, opening
-
-from isthmus_router.message.types import UInt, UShort
 
 LONGEST = b"t" * 32
 TOO_LONG = b"t" * 33
@@ -90,27 +86,15 @@ def test_a_routed_link(attacked: Router) -> None:
         s["port"] for kind, s in attacked.sections if kind == "listener" and s["name"] == "containers"
     )
     for to_container in (True, False):
-        with ByHand(int(port), opened=open_frame(CONTAINER), begun=b"") as container:
-            await_containers(attacked, 1, 0)
-            with ByHand(attacked.port) as client:
-                ends = {"source": "b2.x", "target": "b2.x"}
-                client.send(attach_frame("link", 0, receiver=not to_container, **ends))
-                (begun,) = container.expect(BEGIN)
-                (asked,) = container.expect(ATTACH)
-                container.send(
-                    frame(BEGIN, [UShort(begun.channel), UInt(0), AMPLE, AMPLE]),
-                    attach_frame(asked.field(0), 0, receiver=to_container, **ends),
-                )
-                client.expect(ATTACH)
-                receiver, sender = (container, client) if to_container else (client, container)
-                receiver.send(credit_frame(0, 5))
-                sender.await_credit()
-                good = transfer_frame(0, body("good"), tag=LONGEST)
-                sender.send(good, transfer_frame(1, body("evil"), tag=TOO_LONG))
-                sender.expect_error(CLOSE, INVALID_FIELD)
-                receiver.expect(DETACH)
-                assert [one.field(2) for one in receiver.rest() if one.code == TRANSFER] in ([LONGEST], [])
-        await_containers(attacked, 0, 0)
+        with contextlib.closing(Wire(attacked, int(port), to_container=to_container)) as wire:
+            wire.receiver.send(credit_frame(0, 5))
+            wire.sender.await_credit()
+            good = transfer_frame(0, body("good"), tag=LONGEST)
+            wire.sender.send(good, transfer_frame(1, body("evil"), tag=TOO_LONG))
+            wire.sender.expect_error(CLOSE, INVALID_FIELD)
+            wire.receiver.expect(DETACH)
+            assert [one.field(2) for one in wire.receiver.rest() if one.code == TRANSFER] in ([LONGEST], [])
+    await_containers(attacked, 0, 0)
 
 
 def test_memory(attacked: Router) -> None:

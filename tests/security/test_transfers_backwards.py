@@ -5,6 +5,7 @@ The engine takes such a transfer. When its link is freed, a disposition that nam
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,7 +21,7 @@ from tests.integration.support.by_hand import (
     send_to,
     transfer_frame,
 )
-from tests.integration.support.link_routes import CONTAINER, await_containers, link_route
+from tests.integration.support.link_routes import Wire, await_containers, link_route
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, TRANSFER, frame
 from tests.integration.support.routers import Router, Routers, address, listener
@@ -123,26 +124,14 @@ def test_a_receiver_sends_on_a_link_that_the_router_has_refused(unharmed: Router
 
 def test_the_receiver_of_a_routed_link_sends(unharmed: Router) -> None:
     for to_container in (True, False):
-        with ByHand(containers(unharmed), opened=open_frame(CONTAINER), begun=b"") as container:
-            await_containers(unharmed, 1, 0)
-            with ByHand(unharmed.port) as client:
-                ends = {"source": "b2.x", "target": "b2.x"}
-                client.send(attach_frame("link", 0, receiver=not to_container, **ends))
-                (begun,) = container.expect(BEGIN)
-                (asked,) = container.expect(ATTACH)
-                container.send(
-                    frame(BEGIN, [UShort(begun.channel), UInt(0), AMPLE, AMPLE]),
-                    attach_frame(asked.field(0), 0, receiver=to_container, **ends),
-                )
-                client.expect(ATTACH)
-                receiver, sender = (container, client) if to_container else (client, container)
-                receiver.send(credit_frame(0, 5))
-                sender.await_credit()
-                receiver.send(transfer_frame(0, body("evil")), LEAVING, dispositions())
-                receiver.expect_error(CLOSE, NOT_ALLOWED)
-                sender.expect(DETACH)
-                sender.round_trip()
-        await_containers(unharmed, 0, 0)
+        with contextlib.closing(Wire(unharmed, containers(unharmed), to_container=to_container)) as wire:
+            wire.receiver.send(credit_frame(0, 5))
+            wire.sender.await_credit()
+            wire.receiver.send(transfer_frame(0, body("evil")), LEAVING, dispositions())
+            wire.receiver.expect_error(CLOSE, NOT_ALLOWED)
+            wire.sender.expect(DETACH)
+            wire.sender.round_trip()
+    await_containers(unharmed, 0, 0)
 
 
 def test_the_container_of_an_auto_link_sends(unharmed: Router) -> None:

@@ -63,12 +63,12 @@ class Detached:
         Each with a link that had deliveries which the engine does not show yet, when the links were last walked.
         """
         self._freed: set[Pointer] = set()
-        """Sessions of links that the engine has freed, but has not done with.
+        """Sessions with links that have been freed since the engine last wrote.
 
-        If it has to announce a window meanwhile, it does so on such a link, by a handle that is none.
+        If the engine announces the window of such a session now, it may name a freed link, with the handle 2^32-2.
         """
         self._due: set[Pointer] = set()
-        """Cramped sessions whose links are to be walked once it has."""
+        """Cramped sessions whose links are walked after the engine has written."""
 
     @property
     def has_cramped_sessions(self) -> bool:
@@ -105,7 +105,7 @@ class Detached:
     def cut_short(self, link: Pointer) -> None:
         """A delivery is given up before all of it is here, and its link with it.
 
-        As the engine counts, what then still comes of it is unread for ever: the session would fill up.
+        As the engine counts, what arrives of it afterwards remains unread: the session would fill up.
         """
         self._of(link).cut_short.add(link)
 
@@ -141,7 +141,7 @@ class Detached:
                 self._connection.after_write = True
 
     def written(self) -> None:
-        """The engine has written all that it has, and so is done with the links that it has freed."""
+        """The engine has written everything, so that no freed link can be named any more."""
         self._freed.clear()
         due, self._due = self._due, set()
         for session in due:

@@ -154,7 +154,7 @@ def test_a_drain_is_called_off(chain: Chain) -> None:
 )
 def test_the_largest_credit(either_shore: Shore, to_container: bool, granted: int, told: int) -> None:
     """Credit beyond what the engine counts is told as the most that it counts."""
-    wire = Wire(either_shore, to_container=to_container)
+    wire = Wire(either_shore["A"], either_shore.ports["A"], to_container=to_container)
     wire.receiver.send(credit_frame(0, granted))
     assert wire.credit() == told
     wire.receiver.send(credit_frame(0, 3))

@@ -32,7 +32,7 @@ def test_tags_of_every_length(chain: Chain) -> None:
 
 @pytest.mark.parametrize("to_container", [True, False])
 def test_bytes_of_a_tag(either_shore: Shore, to_container: bool) -> None:
-    wire = Wire(either_shore, to_container=to_container)
+    wire = Wire(either_shore["A"], either_shore.ports["A"], to_container=to_container)
     wire.receiver.send(credit_frame(0, 5))
     wire.credit()
     for number, tag in enumerate((bytes(32), bytes(range(0xE0, 0x100)), b"\0")):

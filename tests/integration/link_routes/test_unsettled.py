@@ -25,7 +25,7 @@ def send(wire: Wire, first: int, count: int, *, settled: bool = False) -> int:
 
 
 def test_a_receiver_that_settles_nothing_loses_its_link(either_shore: Shore) -> None:
-    wire = Wire(either_shore, to_container=False)
+    wire = Wire(either_shore["A"], either_shore.ports["A"], to_container=False)
     wire.receiver.send(credit_frame(0, 2**31 - 1, incoming=2**31 - 1))
     wire.credit()
     number = send(wire, 0, 1000, settled=True)  # these do not count

@@ -133,13 +133,14 @@ class Chain:
 
 
 class Wire:
-    """A container and a client at A, both by hand, with a link between them."""
+    """A container and a client at one router, both by hand, with a routed link between them."""
 
-    def __init__(self, shore: Shore, *, to_container: bool) -> None:
-        shore.await_containers()
-        self.container = ByHand(shore.ports["A"], opened=open_frame(CONTAINER), begun=b"")
-        shore.await_containers("A")
-        self.client = ByHand(shore["A"].port)
+    def __init__(self, router: Router, containers: int, *, to_container: bool) -> None:
+        """`containers`: the port of the router for them."""
+        await_containers(router, 0, 0)
+        self.container = ByHand(containers, opened=open_frame(CONTAINER), begun=b"")
+        await_containers(router, 1, 0)
+        self.client = ByHand(router.port)
         self.sender, self.receiver = self.client, self.container
         if not to_container:
             self.sender, self.receiver = self.receiver, self.sender
