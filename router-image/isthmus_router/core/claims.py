@@ -1,7 +1,7 @@
-"""How many addresses each client may have: other routers have room for so many of this one, and no client fills it.
+"""The number of addresses that each client may have consumers of, so that no client uses up the room in other routers.
 
-An address counts for the client that consumed from it first, and when that one leaves, for another one that does. A
-client may have as many addresses as are still free, so that some are always left for others.
+An address counts for the first client that consumed from it, and when that client leaves, for another consumer. A
+client may have as many addresses as are still free, so that some always remain for others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Condition
 
 MOST_ADDRESSES = 200_000
-"""That other routers remember of one router (`routing.mobile`)."""
+"""Addresses of one router that the others store. They ignore further ones (`routing.mobile`)."""
 MOST_CHARACTERS = 2**25
+"""Characters of all these addresses together."""
 
 
 class Claims:

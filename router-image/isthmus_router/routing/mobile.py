@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from isthmus_router.core.claims import MOST_ADDRESSES, MOST_CHARACTERS
+
 from .messages import LONGEST_KEY, MobileAddress, MobileAddressUpdate
 
-MAX_ADDRESSES = 200_000
-"""Of one router; what it announces beyond that is ignored."""
-MAX_CHARACTERS = 2**25
-"""Of the addresses of one router."""
 MAX_ADDRESSES_OF_ALL = 1_000_000
 """Of all other routers, counted for each one; beyond that, a router has no more than its share."""
 MAX_CHARACTERS_OF_ALL = 2**27
@@ -193,7 +191,7 @@ class RemoteAddresses:
     def _has_room(self, characters: int) -> bool:
         """Whether an address of that length may be added."""
         count, length = len(self.addresses), self.characters + characters
-        if count >= MAX_ADDRESSES or length > MAX_CHARACTERS:
+        if count >= MOST_ADDRESSES or length > MOST_CHARACTERS:
             return False
         within_share = count < SHARE_OF_ADDRESSES and length <= SHARE_OF_CHARACTERS
         return within_share or (

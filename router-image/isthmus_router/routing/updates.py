@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from isthmus_router.core.claims import MOST_ADDRESSES
 from isthmus_router.message.sections import (
     IncompleteError,
     SectionError,
@@ -31,7 +32,6 @@ from .messages import (
     read_router_id,
     read_text,
 )
-from .mobile import MAX_ADDRESSES
 
 READ_AT_ONCE_BYTES = 4096
 """Of a control message that is decoded at once."""
@@ -115,7 +115,7 @@ class UpdateReader:
                 item = self._item(at, end)
                 at, left, most = at + len(item), left - 1, most - 1
                 self._take(name, item)
-                if len(self._present) + len(self._gone) > MAX_ADDRESSES:
+                if len(self._present) + len(self._gone) > MOST_ADDRESSES:
                     self.omitted, left = self.omitted + left + 1, 0
                     at = end
                     (self._gone if name == "del" else self._present).pop()

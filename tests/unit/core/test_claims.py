@@ -7,12 +7,10 @@ from random import Random
 import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
-from isthmus_router.core import claims
 from isthmus_router.core.claims import Claims
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
-from isthmus_router.routing import mobile
 
 ROOM = 60
 CHARACTERS = 6_000
@@ -42,11 +40,6 @@ def take(router: RouterInMemory, connection: Connection, prefix: str, most: int 
     """Receivers of so many addresses; how many are accepted."""
     links = [router.receiver(f"{prefix}{number}", connection) for number in range(most)]
     return sum(accepted(router, link) for link in links)
-
-
-def test_the_room_is_that_of_other_routers() -> None:
-    assert claims.MOST_ADDRESSES == mobile.MAX_ADDRESSES
-    assert claims.MOST_CHARACTERS == mobile.MAX_CHARACTERS
 
 
 def test_a_client_has_as_many_addresses_as_are_left_for_others(router: RouterInMemory) -> None:

@@ -150,7 +150,7 @@ def test_a_neighbour_without_a_place_is_reported(pair: Driver) -> None:
 def test_addresses_beyond_the_bound_are_ignored(
     pair: Driver, monkeypatch: pytest.MonkeyPatch, *, absolute: bool
 ) -> None:
-    monkeypatch.setattr(mobile, "MAX_ADDRESSES", 10)
+    monkeypatch.setattr(mobile, "MOST_ADDRESSES", 10)
     taken: set[str] = set()
     for sequence in range(1, 4):
         present = tuple(MobileAddress(f"M{sequence}/{number}", Treatment.CLOSEST) for number in range(8))
@@ -193,7 +193,7 @@ def test_each_router_has_its_share_when_another_one_has_filled_the_table(
 
 
 def test_the_characters_of_addresses_are_bounded(pair: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mobile, "MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(mobile, "MOST_CHARACTERS", 1000)
     assert len(announce(pair, "PEER", 1, *(f"M{number:099}" for number in range(30)))) == 10
     assert len(announce(pair, "PEER", 2, *(f"M{number:099}" for number in range(5, 35)))) == 5
 

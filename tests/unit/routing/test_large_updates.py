@@ -177,7 +177,7 @@ def test_updates_are_read_at_a_bounded_rate(pair: Driver, monkeypatch: pytest.Mo
 def test_addresses_beyond_those_of_a_router_are_refused(
     pair: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "MAX_ADDRESSES", 700)
+    monkeypatch.setattr(updates, "MOST_ADDRESSES", 700)
     pair.receive(absolute(1, *range(MANY)))
     assert known(pair) == set(range(700))
     assert pair.engine.refused_addresses == MANY - 700
