@@ -125,7 +125,7 @@ async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRoute
         await asyncio.sleep(POLL_SECONDS)
     assert "and it takes none" in router.log
     delays.sort()
-    assert delays[len(delays) * 9 // 10] < 0.01
+    assert delays[len(delays) * 9 // 10] < 0.1, "as long as until the slow one is cut off, had they to wait"
     while len(heard) < 2:
         heard.append(await quick_peer.hear())
     # The sender was only held back.

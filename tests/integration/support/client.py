@@ -281,7 +281,8 @@ class Client:
             event.link.detach()
 
     def _updated(self, delivery: Delivery) -> None:
-        sent = self.senders[delivery.link.name].sent.get(delivery.tag)
+        sender = self.senders.get(delivery.link.name)  # none if the router has closed the link
+        sent = None if sender is None else sender.sent.get(delivery.tag)
         if sent is None or not delivery.settled:
             return
         remote = delivery.remote

@@ -132,7 +132,8 @@ class RawConnection:
             self._kept += self.arrived()
             found = [one for one in self._kept if one.code == code][:count]
             if len(found) == count:
-                self._kept = [one for one in self._kept if one not in found]
+                taken = set(map(id, found))  # frames of equal content are different ones
+                self._kept = [one for one in self._kept if id(one) not in taken]
                 return found
             assert not self.ended, (
                 f"closed before {len(found) + 1} of {count} frames 0x{code:x}: {self._kept}"
