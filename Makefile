@@ -10,8 +10,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# Kubernetes, where there is none, and the images are built behind the tests that do not need them. If that fails, the
-# tests that do need them build them again, and say why.
 # Files of tests at the same time. Those of the cluster break it: two workers have one each, if the machine can; with
 # AT_ONCE_ON_CLUSTERS= all go one after the other on one of them.
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
@@ -100,15 +98,8 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 	@$(BIN)/isthmus demo
 
 .PHONY: test
-test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
-	@nice -n 19 env --default-signal=INT $(BIN)/python -m tests.cluster.prepare >/dev/null 2>&1 & \
-	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; \
-	tests/run.sh $(BIN)/python "tests/unit tests/integration tests/security" $(AT_ONCE) $(PYTEST_ARGS) || status=$$?; \
-	[ $$status -lt 2 ] || exit $$status; \
-	if command -v valgrind >/dev/null; then $(MAKE) valgrind PLAYS=20 || status=1; \
-	else echo "valgrind is not installed: the kernel was not run under it (make valgrind)" >&2; fi; \
-	wait $$building || true; \
-	tests/run.sh $(BIN)/python tests/cluster $(AT_ONCE_ON_CLUSTERS) $(PYTEST_ARGS) && exit $$status
+test: venv test-prerequisites lint ## Every test: integration, then a real Kubernetes cluster and unit tests behind it
+	@AT_ONCE="$(AT_ONCE)" AT_ONCE_ON_CLUSTERS="$(AT_ONCE_ON_CLUSTERS)" tests/all.sh $(BIN)/python $(PYTEST_ARGS)
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
