@@ -53,12 +53,13 @@ class TlsFiles(NamedTuple):
     """Of the key."""
     revocations: str | None = None
     """Certificate revocation lists of the authority: peers with revoked certificates are refused."""
+    oldest_protocol: str = DEFAULT_PROTOCOLS[0]
 
     def context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
         """For one end of connections. Reads the files; raises CredentialsError."""
         context = _limited(protocol)
         context.check_hostname = False
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version = _version(self.oldest_protocol)
         what = f"certFile {self.certificate!r} with privateKeyFile {self.key!r}"
         try:
             # Without a password of its own OpenSSL would ask for one on the terminal.
@@ -74,6 +75,10 @@ class TlsFiles(NamedTuple):
         except (OSError, ValueError) as error:
             raise CredentialsError(f"{what}: {error}") from error
         return context
+
+
+def _version(protocol: str) -> ssl.TLSVersion:
+    return ssl.TLSVersion[protocol.replace(".", "_")]
 
 
 def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
@@ -149,7 +154,7 @@ def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLCont
             context.set_ciphers(cipher_list(profile.ciphers, profile.protocols))
         what = f"protocols {profile.protocols!r}"
         if profile.protocols:
-            versions = [ssl.TLSVersion[name.replace(".", "_")] for name in profile.protocols]
+            versions = list(map(_version, profile.protocols))
             context.minimum_version, context.maximum_version = min(versions), max(versions)
     except (OSError, ValueError, KeyError) as error:
         raise CredentialsError(f"{what}: {error}") from error

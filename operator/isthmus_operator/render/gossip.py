@@ -94,6 +94,9 @@ def gossip_arguments(found: GossipRouter, content: Mapping[str, bytes], folder: 
     if not content:
         return [*arguments, "--plain-text"]
     arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content]
+    stated = given(found.spec.tls)
+    if stated is not None:
+        arguments.append(f"--tls-minimum-version={stated.minimum_version}")
     return arguments if "ca.crt" in content else [*arguments, "--anonymous-members"]
 
 

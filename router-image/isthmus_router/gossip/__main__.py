@@ -15,7 +15,7 @@ import uvloop
 from isthmus_router import __version__
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_LEVELS
-from isthmus_router.credentials import CredentialsError, TlsFiles, WatchedFiles
+from isthmus_router.credentials import DEFAULT_PROTOCOLS, CredentialsError, TlsFiles, WatchedFiles
 from isthmus_router.descriptors import raise_limit
 from isthmus_router.gossip.health import GossipHealth
 from isthmus_router.gossip.server import Bounds, GossipServer
@@ -69,7 +69,13 @@ async def run(options: argparse.Namespace) -> None:
     credentials = None
     if options.tls_cert is not None:
         credentials = WatchedFiles(
-            TlsFiles(options.tls_cert, options.tls_key, options.tls_ca, revocations=options.tls_crl)
+            TlsFiles(
+                options.tls_cert,
+                options.tls_key,
+                options.tls_ca,
+                revocations=options.tls_crl,
+                oldest_protocol=options.tls_minimum_version,
+            )
         )
     server = GossipServer(
         listening_socket(options.host, options.port),
@@ -136,6 +142,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
     add("--tls-crl", help="certificate revocation lists (PEM) of that authority")
+    add(
+        "--tls-minimum-version",
+        choices=DEFAULT_PROTOCOLS,
+        default=DEFAULT_PROTOCOLS[0],
+        help="the oldest accepted",
+    )
     add(
         "--anonymous-members", action="store_true", help="members without a certificate are allowed, with TLS"
     )

@@ -68,6 +68,21 @@ async def test_mutual_tls(authority: Authority, tmp_path: Path, start_router: St
     assert router.metric("connections") == 1
 
 
+@pytest.mark.parametrize(("oldest", "welcome"), [("TLSv1.2", True), ("TLSv1.3", False)])
+async def test_the_oldest_version(
+    authority: Authority, start_router: StartRouter, oldest: str, welcome: bool
+) -> None:
+    router = await start_router("--tls-minimum-version", oldest, identity=authority.issue("router"))
+    old = context(authority.issue("member"))
+    new = context(authority.issue("other"))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    await Peer.greeted(router, new)
+    if welcome:
+        await Peer.greeted(router, old)
+    else:
+        assert await turned_away(router, old)
+
+
 async def test_large_messages_through_tls(authority: Authority, start_router: StartRouter) -> None:
     router = await start_router(identity=authority.issue("router"))
     a, b = info("a"), info("b")

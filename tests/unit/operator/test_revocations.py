@@ -100,6 +100,13 @@ def test_a_gossip_router_gets_the_lists_if_it_asks_for_certificates() -> None:
     assert "--anonymous-members" in arguments
 
 
+def test_a_gossip_router_gets_the_oldest_version_of_tls() -> None:
+    members = {"sslProfile": "net", "minimumVersion": "TLSv1.3"}
+    found = rendered(first(revoking(5)), gossip_router("one", tls=members), ssl_profile("net", "server"))
+    _, arguments = gossip(found.gossip_routers["one"])
+    assert "--tls-minimum-version=TLSv1.3" in arguments
+
+
 def gossip(found: RenderedGossip) -> tuple[dict[str, str], list[str]]:
     """Data of its Secret, and the arguments of its container."""
     (data,) = [item["data"] for item in found.objects if item["kind"] == "Secret"]
