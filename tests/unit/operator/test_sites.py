@@ -507,6 +507,7 @@ def test_objects_of_a_gossip_router() -> None:
             for option, file in (("cert", "tls.crt"), ("key", "tls.key"))
         ),
         "--tls-ca=/etc/isthmus/ca.crt",
+        "--tls-minimum-version=TLSv1.2",
     }
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert all(item["metadata"]["namespace"] == "net" for item in objects.values())
