@@ -63,6 +63,9 @@ class Driver:
         """Connections with events that wait for the next turn, in the order of their turns."""
         self._jobs: deque[Iterator[None]] = deque()
         """Long pieces of work, in the order of their turns."""
+        self._work_is_due = self._turn_is_due = False
+        """Whether the loop will call for them, and for the events of connections that wait: once in a round of it, as
+        each call takes a slice, however many jobs and connections ask for one."""
         self._room_is_made = False
         """Whether one of them gives sessions room back."""
         self._connection_ids = itertools.count(1)
@@ -174,15 +177,21 @@ class Driver:
 
     def postpone(self, connection: AmqpConnection) -> None:
         """Events of the connection wait for the next turn; others have theirs first."""
-        if not self._unfinished:
-            self.loop.call_soon(self.turn)
         self._unfinished[connection] = None
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_is_due = False
+        self.turn()
 
     def work(self, job: Iterator[None]) -> None:
         """Carry out a long piece of work, step by step between other things."""
-        if not self._jobs:
-            self.loop.call_soon(self._work)
         self._jobs.append(job)
+        if not self._work_is_due:
+            self._work_is_due = True
+            self.loop.call_soon(self._work)
 
     def _work(self) -> None:
         self._read_clock()
@@ -197,9 +206,10 @@ class Driver:
                 log.error("internal error", exc_info=error)
                 continue
             self._jobs.append(job)
-        self.flush()
+        self._work_is_due = bool(self._jobs)
         if self._jobs:
             self.loop.call_soon(self._work)
+        self.flush()
 
     @property
     def slice_seconds(self) -> float:

@@ -44,6 +44,8 @@ class Downlinks:
         self._namesakes = namesakes
         self._waiting: dict[Connection, Link] = {}
         """Downlinks for ids that other users hold."""
+        self._downlinks: Counter[Connection] = Counter()
+        """How many a connection has, those that wait included."""
         self._meshes: Counter[Connection] = Counter()
         """How often the mesh of a connection has changed."""
         core.observers.append(self)
@@ -68,10 +70,11 @@ class Downlinks:
             self.core.refuse(link, FORBIDDEN)
         elif edge_id != link.connection.container:
             self.core.refuse(link, OTHER_ID)
-        elif self._namesakes.downlinks(link.connection) >= MOST_DOWNLINKS:
+        elif self._downlinks[link.connection] >= MOST_DOWNLINKS:
             self.core.refuse(link, TOO_MANY)
         else:
             link.type = LinkType.EDGE_DOWNLINK
+            self._downlinks[link.connection] += 1
             self.core.port.accept_link(link, link.source, link.target)
             if self._is_held(link):
                 self._waiting[link.connection] = link
@@ -107,6 +110,9 @@ class Downlinks:
         """A downlink is gone: one that waits, or one that others wait for."""
         if link.type is not LinkType.EDGE_DOWNLINK:
             return
+        self._downlinks[link.connection] -= 1
+        if not self._downlinks[link.connection]:
+            del self._downlinks[link.connection]
         self._namesakes.forget(link)
         if self._waiting.get(link.connection) is link:
             del self._waiting[link.connection]

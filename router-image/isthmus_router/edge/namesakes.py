@@ -57,10 +57,6 @@ class Namesakes:
             if not downlinks:
                 del self._downlinks[downlink.connection]
 
-    def downlinks(self, connection: Connection) -> int:
-        """How many of the connection are bound."""
-        return len(self._downlinks.get(connection, ()))
-
     def _look_again(self, connection: Connection) -> None:
         self._looking_again.discard(connection)
         if connection.mesh_id is None:

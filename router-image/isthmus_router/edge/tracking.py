@@ -10,6 +10,7 @@ Source: the edge address tracking of the skupper-router family.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from isthmus_router.core.address import Address, normalise
@@ -89,9 +90,19 @@ class AddressTracking:
         self.core.port.accept_link(link, link.source, link.target)
         endpoint.link = link
         link.connection.superseded = False
-        for key, tracked in endpoint.addresses.items():
-            self._tell(endpoint, key, tracked)
+        self.core.port.work(self._tell_all(endpoint, link))
         return True
+
+    def _tell_all(self, endpoint: Endpoint, link: Link) -> Iterator[None]:
+        """Bring the edge up to date on all addresses, in steps: it may have very many."""
+        if endpoint.link is link:
+            for key in list(endpoint.addresses):
+                if endpoint.link is not link:
+                    return
+                tracked = endpoint.addresses.get(key)
+                if tracked is not None:
+                    self._tell(endpoint, key, tracked)
+                yield
 
     def _endpoint(self, connection: Connection) -> Endpoint:
         endpoint = self.endpoints.get(connection)

@@ -5,7 +5,9 @@ tell, then an empty list, then what changes. The interior tells of every link ro
 a container for it: so an edge decides by itself, at once, what becomes of an attach, and refuses what is without a
 container, also while it has no uplink. The edge tells of those that it has containers for.
 
-Both ends are Isthmus routers; they see by an offered capability whether the other one takes part.
+Both ends are Isthmus routers; they see by an offered capability whether the other one takes part. A message is short,
+and read in one event. Everything that concerns many link routes is done in steps between other work: a peer may have
+100,000 of them. So routing may find an edge whose connection has ended; it does not use it.
 Sans-IO; a link handler and an observer of the core. Source: docs/link-routes.md; qpid-dispatch has edges ask for each
 address instead.
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from isthmus_router.core.address import normalise
 from isthmus_router.core.model import Connection, Link
@@ -23,7 +24,10 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, Condition, Direction, LinkType, Terminus
 from isthmus_router.linkroute.messages import (
+    AT_ONCE,
+    CHARACTERS_AT_ONCE,
     LINK_ROUTES_ADDRESS,
+    LONGEST_KEY,
     LinkRouteMessageError,
     LinkRouteNews,
     decode_link_routes,
@@ -35,8 +39,6 @@ from isthmus_router.linkroute.table import LinkRoute, is_route_key
 log = logging.getLogger("ROUTER_CORE")
 
 CREDIT = 100
-AT_ONCE = 100
-"""Link routes in one message."""
 UNREAD_ALLOWANCE = 10_000
 """Messages; a peer that has not read so many loses the link, and is told everything afresh on a new one."""
 MOST_ROUTES = 100_000
@@ -81,7 +83,12 @@ class EdgeLinkRoutes:
         self._call_later = call_later
         self._uplink: Connection | None = None
         self._characters = 0
-        """In the keys of all that peers have told of."""
+        """In the keys of all that peers have told of, what is not forgotten yet included."""
+        self._leaving: dict[Connection, dict[LinkRoute, bool]] = {}
+        """Link routes of which the peer has told, and that are forgotten in steps; True: they are still known."""
+        self._news: dict[str, None] = {}
+        """Keys of link routes that have changed and that no message to all peers has been about since."""
+        self._tells_news = False
         self._warned = False
         """Of messages that are invalid: once is enough."""
         routing.changed = self._changed
@@ -100,8 +107,7 @@ class EdgeLinkRoutes:
             exchange.hears = self._open(uplink, Direction.IN)
             exchange.hears.on_delivery = self._on_message
         if exchange.tells is None:
-            exchange.tells = self._open(uplink, Direction.OUT)
-            self._tell_all(exchange)
+            self._tell_all(exchange, self._open(uplink, Direction.OUT))
 
     def _open(self, uplink: Connection, direction: Direction) -> Link:
         terminus = Terminus(LINK_ROUTES_ADDRESS)
@@ -136,11 +142,11 @@ class EdgeLinkRoutes:
             link.set_capacity(CREDIT)
             link.on_delivery = self._on_message
             self.core.port.accept_link(link, link.source, link.target)
-            self.core.port.top_up(link)
+            if connection not in self._leaving:  # otherwise when all of it is forgotten
+                self.core.port.top_up(link)
         else:
-            exchange.tells = link
             self.core.port.accept_link(link, link.source, link.target)
-            self._tell_all(exchange)
+            self._tell_all(exchange, link)
         return True
 
     def _exchange(self, connection: Connection) -> Exchange:
@@ -151,29 +157,56 @@ class EdgeLinkRoutes:
 
     # Telling
 
-    def _tell_all(self, exchange: Exchange) -> None:
+    def _tell_all(self, exchange: Exchange, link: Link) -> None:
+        exchange.tells = link
         exchange.told.clear()
-        for route in self._routing.table.all.values():
-            state = self._state_for(exchange, route)
-            if state is not None:
-                exchange.told[route.key] = state
-        news = iter(exchange.told.items())
-        while some := list(islice(news, AT_ONCE)):
-            self._send(exchange, some)
-        self._send(exchange, ())
+        self.core.port.work(self._tell_all_in_steps(exchange, link))
+
+    def _tell_all_in_steps(self, exchange: Exchange, link: Link) -> Iterator[None]:
+        """Tell of all link routes that are there now. Those that change meanwhile are told like all changes."""
+        if exchange.tells is link:
+            for keys in _messages(list(self._routing.table.all)):
+                self._tell(exchange, keys)
+                yield
+                if exchange.tells is not link:
+                    return
+            self._send(exchange, ())
 
     def _changed(self, route: LinkRoute) -> None:
-        for exchange in list(self.exchanges.values()):
-            if exchange.tells is None:
-                continue
-            state = self._state_for(exchange, route)
-            if state is exchange.told.get(route.key):
+        self._news[route.key] = None
+        if not self._tells_news:
+            self._tells_news = True
+            self.core.port.work(self._tell_news())
+
+    def _tell_news(self) -> Iterator[None]:
+        """Tell all peers of what has changed, until nothing more has."""
+        try:
+            while self._news:
+                news, self._news = self._news, {}
+                for keys in _messages(news):
+                    for exchange in list(self.exchanges.values()):
+                        if exchange.tells is not None:
+                            self._tell(exchange, keys)
+                            yield
+        finally:
+            self._tells_news = False
+
+    def _tell(self, exchange: Exchange, keys: Iterable[str]) -> None:
+        """Tell the peer of these link routes, as far as it does not know them as they are now."""
+        news: list[tuple[str, bool | None]] = []
+        for key in keys:
+            route = self._routing.table.all.get(key)
+            known = route is not None and len(key) <= LONGEST_KEY
+            state = self._state_for(exchange, route) if route is not None and known else None
+            if state is exchange.told.get(key):
                 continue
             if state is None:
-                del exchange.told[route.key]
+                del exchange.told[key]
             else:
-                exchange.told[route.key] = state
-            self._send(exchange, ((route.key, state),))
+                exchange.told[key] = state
+            news.append((key, state))
+        if news:
+            self._send(exchange, news)
 
     def _state_for(self, exchange: Exchange, route: LinkRoute) -> bool | None:
         """Whether there is a container, for all that the peer has not said itself; None: nothing is known."""
@@ -203,7 +236,7 @@ class EdgeLinkRoutes:
             self._invalid(link, str(error))
             return
         for item in news:
-            if is_route_key(item.key):
+            if len(item.key) <= LONGEST_KEY and is_route_key(item.key):
                 self._hear(exchange, item)
             else:
                 self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
@@ -221,24 +254,30 @@ class EdgeLinkRoutes:
             log.warning("message about link routes ignored", extra=details)
 
     def _hear(self, exchange: Exchange, item: LinkRouteNews) -> None:
-        table = self._routing.table
+        table, connection = self._routing.table, exchange.connection
         if item.reachable is None:
             route = table.all.get(item.key)
-            if route is not None and exchange.connection in route.routers:
-                del exchange.heard[route], route.routers[exchange.connection]
-                self._count(exchange, -len(item.key))
+            if route is not None and connection in route.routers:
+                self._unhear(exchange, route)
+                del route.routers[connection]
                 self._routing.route_changed(route)
         elif self._has_room(exchange, item.key):
             route = table.by_key(item.key)
-            if route not in exchange.heard:
-                self._count(exchange, len(item.key))
+            self._unhear(exchange, route)
             exchange.heard[route] = None
-            route.routers[exchange.connection] = item.reachable
+            exchange.characters += len(item.key)
+            self._characters += len(item.key)
+            route.routers[connection] = item.reachable
             self._routing.route_changed(route)
 
-    def _count(self, exchange: Exchange, characters: int) -> None:
-        exchange.characters += characters
-        self._characters += characters
+    def _unhear(self, exchange: Exchange, route: LinkRoute) -> None:
+        """What the peer has told of a link route no longer counts, now or before."""
+        if route in exchange.heard:
+            del exchange.heard[route]
+            exchange.characters -= len(route.key)
+        elif self._leaving.get(exchange.connection, {}).pop(route, None) is None:
+            return
+        self._characters -= len(route.key)
 
     def _has_room(self, exchange: Exchange, key: str) -> bool:
         """Whether the peer may tell of a link route; of what it has told of, always."""
@@ -259,14 +298,21 @@ class EdgeLinkRoutes:
 
     def _forget_others(self, exchange: Exchange) -> None:
         """The uplink has told all: what others have told before no longer counts."""
-        for route in list(self._routing.table.all.values()):
-            if route.routers.pop(None, None) is not None:
-                self._routing.route_changed(route)
+        self.core.port.work(self._forget_unreachable(exchange))
         for other in [other for other in self.exchanges.values() if other is not exchange]:
             self._forget(other, kept=False)
             for link in (other.tells, other.hears):
                 if link is not None:
                     self.core.port.detach_link(link)
+
+    def _forget_unreachable(self, exchange: Exchange) -> Iterator[None]:
+        """Those link routes that are known from an earlier uplink only; as long as this one has told all."""
+        for route in list(self._routing.table.all.values()):
+            if not exchange.complete:
+                return
+            if route.routers.pop(None, None) is not None:
+                self._routing.route_changed(route)
+            yield
 
     def _forget_former(self, exchange: Exchange) -> None:
         """The edge has told all on a new connection: what it told on others, and is over there, no longer counts."""
@@ -295,12 +341,34 @@ class EdgeLinkRoutes:
     def _forget(self, exchange: Exchange, *, kept: bool) -> None:
         """What the peer has told no longer holds. `kept`: that there are such link routes still counts."""
         heard, exchange.heard = exchange.heard, {}
-        self._count(exchange, -exchange.characters)
-        for route in heard:
-            route.routers.pop(exchange.connection, None)
-            if kept and not route.routers:
+        exchange.characters = 0
+        connection = exchange.connection
+        if connection in self._leaving:
+            self._leaving[connection].update(dict.fromkeys(heard, kept))
+        elif heard:
+            self._leaving[connection] = dict.fromkeys(heard, kept)
+            self.core.port.work(self._forget_in_steps(connection))
+
+    def _forget_in_steps(self, connection: Connection) -> Iterator[None]:
+        leaving = self._leaving[connection]
+        while leaving:
+            route, kept = leaving.popitem()
+            self._characters -= len(route.key)
+            route.routers.pop(connection, None)
+            if kept and not route.routers and not self._is_complete:
                 route.routers[None] = False
             self._routing.route_changed(route)
+            yield
+        del self._leaving[connection]
+        exchange = self.exchanges.get(connection)
+        if exchange is not None and exchange.hears is not None:
+            self.core.port.top_up(exchange.hears)
+
+    @property
+    def _is_complete(self) -> bool:
+        """On an edge: whether the uplink has told all."""
+        exchange = self.exchanges.get(self._uplink) if self._uplink is not None else None
+        return exchange is not None and exchange.complete
 
     # Observer of the core
 
@@ -341,3 +409,17 @@ class EdgeLinkRoutes:
 
     def reachability_changed(self, link: Link, reachable: bool) -> None:
         """Observer interface: nothing to do."""
+
+
+def _messages(keys: Iterable[str]) -> Iterator[list[str]]:
+    """The keys of which one message after the other tells."""
+    some: list[str] = []
+    characters = 0
+    for key in keys:
+        if some and (len(some) == AT_ONCE or characters + len(key) > CHARACTERS_AT_ONCE):
+            yield some
+            some, characters = [], 0
+        some.append(key)
+        characters += len(key)
+    if some:
+        yield some

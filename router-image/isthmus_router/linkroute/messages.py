@@ -10,11 +10,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from isthmus_router.message.control import Header, Message, decode_message, encode_message
+from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
 
 LINK_ROUTES_ADDRESS = "_$qd.link_routes"
 
-LONGEST_BYTES, MOST_VALUES = 1024 * 1024, 100_000
-"""Of a message; each link route in it is three values."""
+LONGEST_BYTES, MOST_VALUES = 64 * 1024, 400
+"""Of a message; each link route in it is three values. A message is read in one event."""
+AT_ONCE, CHARACTERS_AT_ONCE = 100, 12 * 1024
+"""Link routes in one message, and characters of their keys: even of four bytes each, they fit."""
+LONGEST_KEY = LONGEST_ADDRESS_BYTES + 1
+"""In characters. No address matches a longer pattern; a longer key is neither sent nor accepted."""
 
 
 class LinkRouteMessageError(ValueError):

@@ -212,7 +212,9 @@ class LinkRouting:
         """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest."""
         origin = link.connection
         best = [
-            router for router, there in route.routers.items() if there and router and router is not origin
+            router
+            for router, there in route.routers.items()
+            if there and router and router is not origin and router.id in self.core.connections
         ]
         if not best:
             nodes = [

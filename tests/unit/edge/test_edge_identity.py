@@ -8,7 +8,7 @@ from tests.unit.edge.test_tracking import Told
 from isthmus_router.core.mesh import mesh_id_of, new_mesh_key, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
-from isthmus_router.edge.downlinks import MOST_MESHES
+from isthmus_router.edge.downlinks import MOST_DOWNLINKS, MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
 
 CAPABILITIES = frozenset((CAPABILITY_EDGE_DOWNLINK,))
@@ -144,3 +144,19 @@ def test_an_edge_that_changes_its_mesh_without_end_leaves_nothing_behind(told: T
     assert len(side.downlinks.succession) == 1
     told.router.core.connection_closed(edge)
     assert len(side.downlinks.succession) == 0
+
+
+def test_downlinks_that_wait_count_toward_the_bound_of_their_connection(told: Told) -> None:
+    holder, other = connected(told, "E", "edge"), connected(told, "E", "payments-app")
+    downlink(told, holder, "E")
+    links = [downlink(told, other, "E") for _ in range(MOST_DOWNLINKS)]
+    assert not told.router.port.refused
+    assert downlink(told, other, "E") in told.router.port.refused
+    told.router.close_link(links[0])
+    told.router.port.refused.clear()
+    assert downlink(told, other, "E") not in told.router.port.refused
+    for connection in (holder, other):
+        told.router.core.connection_closed(connection)
+    assert told.router.interior is not None
+    assert not told.router.interior.downlinks._downlinks
+    assert not told.router.interior.namesakes._downlinks

@@ -66,7 +66,9 @@ class Told:
         self.sent.append(decode_tracking(payload))
 
     def track(self, connection: Connection | None = None, direction: Direction = OUT) -> Link:
-        return self.router.attach(direction, TRACKING_ADDRESS, connection or self.connection)
+        link = self.router.attach(direction, TRACKING_ADDRESS, connection or self.connection)
+        self.network.settle()
+        return link
 
     def produce(self, address: str, connection: Connection | None = None) -> Link:
         return self.router.attach(IN, address, connection or self.connection)
@@ -100,6 +102,36 @@ def test_told_at_attach_when_reachable_and_on_every_change(told: Told) -> None:
     told.router.attach(OUT, "y")
     told.produce("y")
     assert told.take() == [("My", True)]
+
+
+def test_edge_is_told_of_many_addresses_in_steps_with_what_changes_meanwhile(told: Told) -> None:
+    receivers = [told.router.attach(OUT, f"x{number}") for number in range(5)]
+    for number in range(5):
+        told.produce(f"x{number}")
+    told.router.attach(OUT, TRACKING_ADDRESS, told.connection)
+    assert told.take() == []
+    told.network.work_on()
+    assert told.take() == [("Mx0", True)]
+    told.router.close_link(receivers[0])
+    told.router.close_link(receivers[1])
+    told.router.attach(OUT, "x1")
+    assert told.take() == [("Mx0", False), ("Mx1", True)]
+    told.network.settle()
+    assert told.take() == [("Mx2", True), ("Mx3", True), ("Mx4", True)]
+
+
+def test_a_tracking_link_that_ends_or_follows_another_is_told_what_it_has_to_be(told: Told) -> None:
+    for number in range(3):
+        told.router.attach(OUT, f"x{number}")
+        told.produce(f"x{number}")
+    first = told.router.attach(OUT, TRACKING_ADDRESS, told.connection)
+    told.network.work_on()
+    told.router.close_link(first)
+    assert told.take() == [("Mx0", True)]
+    told.network.settle()
+    assert told.take() == []
+    told.track()
+    assert told.take() == [("Mx0", True), ("Mx1", True), ("Mx2", True)]
 
 
 def test_address_forms_name_one_key(told: Told) -> None:

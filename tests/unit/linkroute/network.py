@@ -123,6 +123,9 @@ class MemoryPort:
         end.send("detach", number, condition, True)
         self._router.forget(link)
 
+    def work(self, job: Iterator[None]) -> None:
+        self._router.network.jobs.append(job)
+
     def top_up(self, link: Link) -> None:
         """Links that are not routed have no credit here."""
 
@@ -278,6 +281,8 @@ class Network:
         self.ends: list[End] = []
         self.news: dict[tuple[Router, Router], deque[tuple[str, bool]]] = {}
         """What routers have told each other of link routes and is on its way."""
+        self.jobs: deque[Iterator[None]] = deque()
+        """Long pieces of work of all routers."""
         self.later: list[Callable[[], None]] = []
         self.routers: dict[str, Router] = {}
         for router_id in routers:
@@ -370,6 +375,14 @@ class Network:
         else:
             hearer.core.remotes.remove(node, key)
 
+    def work_on(self) -> None:
+        """Do the next step of some piece of work."""
+        if self.jobs:
+            job = self.jobs.popleft()
+            for _ in job:
+                self.jobs.append(job)
+                break
+
     def find_paths(self, router: Router) -> None:
         """Have one router know the shortest paths."""
         ways: dict[str, tuple[Hop, int]] = {}
@@ -394,7 +407,8 @@ class Network:
             busy = [end for end in self.ends if end.inbox]
             news = [way for way, queue in self.news.items() if queue]
             due = [peer for peer in self.peers if peer.due]
-            if not (busy or news or due):
+            self.work_on()
+            if not (busy or news or due or self.jobs):
                 if not self.later:
                     return
                 later, self.later = self.later, []
@@ -432,6 +446,16 @@ class Network:
     def check(self) -> None:
         """What holds when all is at rest."""
         for router in self.routers.values():
+            exchanges = router.exchange.exchanges.values()
+            assert not router.exchange._leaving
+            assert not router.exchange._news
+            heard = [route for exchange in exchanges for route in exchange.heard]
+            assert router.exchange._characters == sum(len(route.key) for route in heard)
+            for key, route in router.routing.table.all.items():
+                there = [peer for peer in route.routers if peer is not None]
+                assert set(there) == {one.connection for one in exchanges if route in one.heard}
+                for exchange in exchanges:
+                    assert exchange.told.get(key) is router.exchange._state_for(exchange, route)
             routing = router.routing
             halves = [half for end in router.ends.values() for half in end.links.values() if half.on_detached]
             assert set(routing.routed) == set(halves)

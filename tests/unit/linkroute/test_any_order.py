@@ -193,6 +193,11 @@ class RoutedNetwork(RuleBasedStateMachine):
             if busy:
                 self.network.step(busy[which % len(busy)])
 
+    @rule(count=st.integers(1, 4))
+    def work_goes_on(self, count: int) -> None:
+        for _ in range(count):
+            self.network.work_on()
+
     @rule(which=numbers, sections=st.sets(st.sampled_from(SECTIONS)))
     def is_configured(self, which: int, sections: set[object]) -> None:
         router = self.network.routers[self._router(which)]

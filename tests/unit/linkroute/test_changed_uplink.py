@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
-from tests.unit.linkroute.network import Network, section
+from tests.unit.linkroute.network import Network, Router, section
 from tests.unit.linkroute.peers import End
 
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction
 from isthmus_router.linkroute import edges
-from isthmus_router.linkroute.messages import encode_link_routes
+from isthmus_router.linkroute.messages import LinkRouteNews, encode_link_routes
 from isthmus_router.linkroute.table import route_key
 
 SHELF = section(container_id="shelf")
@@ -43,8 +45,11 @@ def test_there_is_a_way_whichever_connection_is_heard_first(first: str) -> None:
     assert reachable(network)
     old, new = change_uplink(network)
     order = (old, old.other, new.other, new) if first == "old" else (new, new.other, old.other, old)
-    while busy := [end for end in order if end.inbox]:
-        network.step(busy[0])
+    while (busy := [end for end in order if end.inbox]) or network.jobs:
+        if busy:
+            network.step(busy[0])
+        else:
+            network.work_on()
         assert reachable(network)
     exchanges = network.routers["A"].exchange.exchanges
     assert list(exchanges) == [new.connection]
@@ -56,8 +61,10 @@ def test_a_way_that_the_edge_does_not_tell_anew_is_none_any_more() -> None:
     network = edge_with_container()
     (shelf,) = network.peers
     old, new = change_uplink(network)
-    while old.inbox or new.other.inbox or len(new.inbox) > 1:
-        network.step(next(end for end in (old, old.other, new.other, new) if end.inbox))
+    while old.inbox or new.other.inbox or len(new.inbox) > 1 or network.jobs:
+        network.work_on()
+        if busy := [end for end in (old, old.other, new.other, new) if end.inbox]:
+            network.step(busy[0])
     shelf.die()
     network.settle()
     assert not reachable(network)
@@ -70,6 +77,8 @@ def test_the_old_connection_ends_before_the_edge_has_told_all() -> None:
     network.cut(old)
     while old.inbox:
         network.step(old)
+    while network.jobs:
+        network.work_on()
     assert not reachable(network)
     assert Role.EDGE in {connection.role for connection in network.routers["A"].ends}
     network.settle()
@@ -103,6 +112,8 @@ def test_link_routes_of_an_edge_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert keys_heard(network, *known) == known
     (end, *_) = network.routers["A"].ends.values()
     network.routers["A"].lost(end)
+    while network.jobs:
+        network.work_on()
     assert not table.all
     assert network.routers["A"].exchange._characters == 0
 
@@ -119,3 +130,118 @@ def test_an_edge_leaves_room_for_the_link_routes_of_others(monkeypatch: pytest.M
     second = keys_heard(network, *(route_key(f"f{number}", Direction.IN) for number in range(10)))
     assert len(second) == 2
     assert keys_heard(network, *first) == first | second, "those that another edge has as well take no room"
+
+
+def tell(network: Network, keys: Iterable[str], at_once: int = 50) -> None:
+    """Messages of the edge with these keys arrive at the interior."""
+    (exchange,) = network.routers["A"].exchange.exchanges.values()
+    assert exchange.hears is not None
+    assert exchange.hears.on_delivery is not None
+    told = list(keys)
+    for first in range(0, len(told), at_once):
+        news = [(key, True) for key in told[first : first + at_once]]
+        exchange.hears.on_delivery(exchange.hears, encode_link_routes(news))
+
+
+def keys(count: int, prefix: str = "q") -> list[str]:
+    """Of link routes."""
+    return [route_key(f"{prefix}{number}", Direction.IN) for number in range(count)]
+
+
+def test_link_routes_of_an_edge_are_forgotten_in_steps() -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    router = network.routers["A"]
+    tell(network, keys(300))
+    network.settle()
+    assert len(router.known) == 300
+    (end,) = router.ends.values()
+    network.cut(end)
+    network.step(end)
+    assert len(router.routing.table.all) == 300
+    for _ in range(10):
+        network.work_on()
+    assert 290 <= len(router.routing.table.all) < 300
+    # No link goes to the edge whose connection has ended.
+    link = network.peer("A", "client").attach("q0", sends=True)
+    while not link.heard:
+        network.step(next(end for end in network.ends if end.inbox))
+    assert link.condition is not None
+    assert link.condition.name == "qd:no-route-to-dest"
+    network.settle()
+    assert not router.routing.table.all
+
+
+def test_link_routes_that_the_edge_tells_again_while_they_are_forgotten_stay() -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    router = network.routers["A"]
+    tell(network, keys(20))
+    network.settle()
+    (exchange,) = router.exchange.exchanges.values()
+    assert exchange.hears is not None
+    router.exchange._forget(exchange, kept=False)
+    network.work_on()
+    tell(network, keys(10))
+    network.settle()
+    assert set(router.routing.table.all) == set(keys(10)) == router.known
+    network.check()
+
+
+def test_peer_is_told_all_in_steps_and_changes_meanwhile() -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    router = network.routers["A"]
+    tell(network, keys(250))
+    network.settle()
+    network.routers["F"] = other = Router(network, "F", (), edge=True)
+    network.connect("A", "F")
+    told = {}
+    while len(told) < 100:
+        network.work_on()
+        for end in [end for end in network.ends if end.inbox]:
+            network.step(end)
+        told = next(one.told for one in router.exchange.exchanges.values() if one.connection.container == "F")
+    assert len(told) == 100
+    (exchange,) = other.exchange.exchanges.values()
+    assert not exchange.complete
+    changed = next(one for one in router.exchange.exchanges.values() if one.connection.container == "E")
+    first, last = keys(250)[0], keys(250)[-1]
+    router.exchange._hear(changed, LinkRouteNews(first, None))
+    router.exchange._hear(changed, LinkRouteNews(last, False))
+    network.settle()
+    network.check()
+    assert exchange.complete
+    assert {route.key: route.routers[exchange.connection] for route in exchange.heard} == {
+        **dict.fromkeys(keys(250)[1:], True),
+        last: False,
+    }
+
+
+def test_long_keys_do_not_keep_a_peer_from_reading_the_others() -> None:
+    network = Network("A", (), edges="EF")
+    network.connect("A", "E")
+    network.settle()
+    for number in range(150):
+        tell(network, keys(1, f"{number}" + "\u20ac" * 4000))
+    tell(network, [route_key("q" * 5000, Direction.IN), *keys(3)])
+    network.settle()
+    network.connect("A", "F")
+    network.settle()
+    (exchange,) = network.routers["F"].exchange.exchanges.values()
+    assert len(exchange.heard) == 153
+    assert set(keys(3)) <= {route.key for route in exchange.heard}
+
+
+def test_message_of_more_than_it_may_have_is_ignored() -> None:
+    for many in (keys(134), keys(100, "q" * 1000)):
+        network = Network("A", (), edges="E")
+        network.connect("A", "E")
+        network.settle()
+        tell(network, many, len(many))
+        assert not network.routers["A"].routing.table.all
+        tell(network, many[:50])
+        assert len(network.routers["A"].routing.table.all) == 50
