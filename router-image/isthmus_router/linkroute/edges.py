@@ -47,6 +47,9 @@ MOST_ROUTES_OF_ALL = 200_000
 """Which a router knows of, when edges tell of further ones; it may announce as many to the network."""
 MOST_CHARACTERS, MOST_CHARACTERS_OF_ALL = 2**24, 2**26
 """In the keys of those of one peer, and of all peers."""
+MOST_NEWS = 10_000
+"""Changed link routes that wait until peers are told of them. When there are more, peers are told of all that differs
+from what they know: a peer may tell of new link routes faster than hundreds of others can be told."""
 REPAIR_SECONDS = 5.0
 
 WRONG_PEER = Condition("qd:connection-role", "Connection does not support link routes of edges")
@@ -88,6 +91,8 @@ class EdgeLinkRoutes:
         """Link routes of which the peer has told, and that are forgotten in steps; True: they are still known."""
         self._news: dict[str, None] = {}
         """Keys of link routes that have changed and that no message to all peers has been about since."""
+        self._news_of_all = False
+        """Whether any link route may be one of these."""
         self._tells_news = False
         self._warned = False
         """Of messages that are invalid: once is enough."""
@@ -174,6 +179,9 @@ class EdgeLinkRoutes:
 
     def _changed(self, route: LinkRoute) -> None:
         self._news[route.key] = None
+        if len(self._news) > MOST_NEWS:
+            self._news.clear()
+            self._news_of_all = True
         if not self._tells_news:
             self._tells_news = True
             self.core.port.work(self._tell_news())
@@ -181,7 +189,10 @@ class EdgeLinkRoutes:
     def _tell_news(self) -> Iterator[None]:
         """Tell all peers of what has changed, until nothing more has."""
         try:
-            while self._news:
+            while self._news or self._news_of_all:
+                if self._news_of_all:
+                    self._news_of_all = False
+                    yield from self._tell_differences()
                 news, self._news = self._news, {}
                 for keys in _messages(news):
                     for exchange in list(self.exchanges.values()):
@@ -190,6 +201,15 @@ class EdgeLinkRoutes:
                             yield
         finally:
             self._tells_news = False
+
+    def _tell_differences(self) -> Iterator[None]:
+        """Tell all peers of what they do not know as it is now, what they know and is not there any more included."""
+        for exchange in list(self.exchanges.values()):
+            for keys in _messages([*self._routing.table.all, *exchange.told]):
+                if exchange.tells is None:
+                    break  # on another link the peer is told all
+                self._tell(exchange, keys)
+                yield
 
     def _tell(self, exchange: Exchange, keys: Iterable[str]) -> None:
         """Tell the peer of these link routes, as far as it does not know them as they are now."""
@@ -240,7 +260,7 @@ class EdgeLinkRoutes:
                 self._hear(exchange, item)
             else:
                 self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
-        if not news:
+        if not news and not exchange.complete:
             exchange.complete = True
             if self.core.edge:
                 self._forget_others(exchange)

@@ -19,7 +19,7 @@ LONGEST_BYTES, MOST_VALUES = 64 * 1024, 400
 AT_ONCE, CHARACTERS_AT_ONCE = 100, 12 * 1024
 """Link routes in one message, and characters of their keys: even of four bytes each, they fit."""
 LONGEST_KEY = LONGEST_ADDRESS_BYTES + 1
-"""In characters. No address matches a longer pattern; a longer key is neither sent nor accepted."""
+"""In characters: a class, and a pattern as long as an address may be. A longer key is neither sent nor accepted."""
 
 
 class LinkRouteMessageError(ValueError):

@@ -222,6 +222,7 @@ class LinkRouteTable:
         route = self.all.pop(address.key, None)
         if route is not None:
             self._trees[route.direction].remove_pattern(pattern_of(address.key))
+            address.link_route = None  # both are freed now and do not wait for a collection of garbage
 
     def declare(self, patterns: Iterable[tuple[str, Direction]], declaration: Declaration) -> None:
         """The routes of these patterns are the declaration's from now on."""

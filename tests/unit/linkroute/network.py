@@ -449,6 +449,7 @@ class Network:
             exchanges = router.exchange.exchanges.values()
             assert not router.exchange._leaving
             assert not router.exchange._news
+            assert not router.exchange._news_of_all
             heard = [route for exchange in exchanges for route in exchange.heard]
             assert router.exchange._characters == sum(len(route.key) for route in heard)
             for key, route in router.routing.table.all.items():

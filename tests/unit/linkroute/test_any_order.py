@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -9,6 +10,7 @@ from tests.unit.linkroute.network import Network, section
 from tests.unit.linkroute.peers import Peer, PeerLink
 
 from isthmus_router.core.terms import Condition
+from isthmus_router.linkroute import edges as exchanges
 
 REASON = Condition("test:reason", "as it pleases")
 CONDITIONS = {"qd:no-route-to-dest", "qd:routed-link-lost", REASON.name}
@@ -36,8 +38,10 @@ arriving = st.integers(0, 3)
 class RoutedNetwork(RuleBasedStateMachine):
     """Random events, frame by frame; `comes_to_rest` checks the whole network."""
 
-    @initialize(shape=st.sampled_from(SHAPES))
-    def build(self, shape: tuple[str, ...]) -> None:
+    @initialize(shape=st.sampled_from(SHAPES), most_news=st.sampled_from((1, exchanges.MOST_NEWS)))
+    def build(self, shape: tuple[str, ...], most_news: int) -> None:
+        self.changed = pytest.MonkeyPatch()
+        self.changed.setattr(exchanges, "MOST_NEWS", most_news)
         self.names = sorted(set("".join(shape)))
         interiors = [name for name in self.names if name.isupper()]
         edges = [name for name in self.names if name.islower()]
@@ -219,6 +223,12 @@ class RoutedNetwork(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "network"):
             return
+        try:
+            self._comes_to_its_end()
+        finally:
+            self.changed.undo()
+
+    def _comes_to_its_end(self) -> None:
         self.comes_to_rest()
         for router in self.network.routers.values():
             router.routing.configure(SECTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 
 import pytest
@@ -12,7 +13,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction
 from isthmus_router.linkroute import edges
 from isthmus_router.linkroute.messages import LinkRouteNews, encode_link_routes
-from isthmus_router.linkroute.table import route_key
+from isthmus_router.linkroute.table import LinkRoute, route_key
 
 SHELF = section(container_id="shelf")
 
@@ -245,3 +246,58 @@ def test_message_of_more_than_it_may_have_is_ignored() -> None:
         assert not network.routers["A"].routing.table.all
         tell(network, many[:50])
         assert len(network.routers["A"].routing.table.all) == 50
+
+
+def test_link_routes_that_are_forgotten_leave_no_garbage_to_collect() -> None:
+    """A collection of those of one edge would be a long turn."""
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    tell(network, keys(300, "forgotten"))
+    network.settle()
+    gc.disable()
+    try:
+        (end,) = network.routers["A"].ends.values()
+        network.cut(end)
+        network.step(end)
+        network.settle()
+        left = [found for found in gc.get_objects() if isinstance(found, LinkRoute)]
+        assert not [route for route in left if "forgotten" in route.key]
+    finally:
+        gc.enable()
+
+
+def test_changes_that_wait_to_be_told_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "MOST_NEWS", 50)
+    network = Network("A", (), edges="EF")
+    for edge in "EF":
+        network.connect("A", edge)
+        network.settle()
+    router = network.routers["A"]
+    changed, other = router.exchange.exchanges.values()
+    for first in range(0, 300, 30):
+        for key in keys(300)[first : first + 30]:
+            router.exchange._hear(changed, LinkRouteNews(key, True))
+        if first < 150:
+            network.settle()
+    assert len(router.exchange._news) <= 50
+    assert set(other.told) == set(keys(150))
+    for key in keys(300)[:250]:
+        router.exchange._hear(changed, LinkRouteNews(key, None))
+    assert len(router.exchange._news) <= 50
+    network.work_on()
+    router.exchange._hear(changed, LinkRouteNews(keys(1)[0], False))
+    network.settle()
+    network.check()
+    assert other.told == {keys(1)[0]: False, **dict.fromkeys(keys(300)[250:], True)}
+
+
+def test_peer_that_says_again_that_all_is_told_starts_no_work() -> None:
+    network = edge_with_container()
+    (exchange,) = network.routers["E"].exchange.exchanges.values()
+    assert exchange.complete
+    assert exchange.hears is not None
+    assert exchange.hears.on_delivery is not None
+    for _ in range(100):
+        exchange.hears.on_delivery(exchange.hears, encode_link_routes(()))
+    assert not network.jobs
