@@ -39,6 +39,9 @@ def network(routers: Routers) -> Network:
     """Interior A with edge F, whose clients nothing must disturb."""
     network = Network(routers)
     network.interior("A")
+    for kind, section in network["A"].sections:
+        if kind == "listener":
+            section["idleTimeoutSeconds"] = 0  # peers by hand, and clients beside them, send no heartbeats
     network.edge("F", "A")
     network.start()
     await_edge(network["A"], "F")
