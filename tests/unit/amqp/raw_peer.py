@@ -39,8 +39,8 @@ STATES: dict[int, list[Any]] = {
 class RawPeer(End):
     """One connection, opened, with sessions on channels 0 and 1. What is said goes out with the next turn."""
 
-    def __init__(self, rig: Rig, name: str, role: Role) -> None:
-        super().__init__(rig, name, role)
+    def __init__(self, rig: Rig, name: str, role: Role, **settings: Any) -> None:
+        super().__init__(rig, name, role, **settings)
         self.edge = role is Role.EDGE
         self.name = name
         self._unsaid = bytearray(AMQP_HEADER)
