@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,6 @@ def test_totals_are_counted_again_after_twenty_times_as_long_as_it_took(
         assert router.counters() == SimpleNamespace(number=len(counts))
         now += seconds
         asked += 1
-    pauses = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(counts)]
     assert all(20 * seconds <= pause <= 23 * seconds for pause in pauses)
     assert asked > 150

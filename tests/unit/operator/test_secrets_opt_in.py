@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,8 +21,8 @@ from tests.unit.operator.support import (
 )
 
 from isthmus_operator.handlers.children import KINDS
-from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
-from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER, config_secret
+from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.store import Store
 
@@ -54,7 +55,13 @@ def tried(
     *resources: dict[str, Any], data: dict[str, bytes], labels: dict[str, str], required: bool = True
 ) -> tuple[str, list[str]]:
     """All that is rendered, as text, and the messages of what is wrong."""
-    found = render(store(*resources, data=data, labels=labels, required=required).model("net", NOW), SETTINGS)
+    return written(
+        render(store(*resources, data=data, labels=labels, required=required).model("net", NOW), SETTINGS)
+    )
+
+
+def written(found: Rendered) -> tuple[str, list[str]]:
+    """The same of what has been rendered."""
     objects = [item for _, made in found.owners() for item in made]
     text = json.dumps(objects)
     for item in objects:
@@ -130,6 +137,41 @@ def test_a_secret_is_used_only_with_the_label(way: str) -> None:
 def test_secrets_of_the_operator_are_not_for_resources_whatever_their_labels(way: str) -> None:
     data = content(way)
     text, _ = tried(*WAYS[way], data=data, labels={LABEL_MANAGED_BY: MANAGER, **USE})
+    assert not leaks(way, text, data)
+
+
+DELIVERED = [way for way in WAYS if way.endswith((" Connector", "a listener"))]
+
+
+def delivered(found: Rendered, resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The Secret with the configuration of the Router, as the operator has written it."""
+    (secret,) = [
+        item
+        for _, made in found.owners()
+        for item in made
+        if item["kind"] == "Secret" and item["metadata"]["name"] == config_secret("hub")
+    ]
+    reference = {"kind": "Router", "name": "hub", "uid": resources[0]["metadata"]["uid"], "controller": True}
+    metadata = {**secret["metadata"], "uid": "own", "resourceVersion": "1", "ownerReferences": [reference]}
+    return {**secret, "metadata": metadata}
+
+
+@pytest.mark.parametrize("way", DELIVERED)
+def test_a_router_retains_content_when_the_label_is_removed(way: str) -> None:
+    """But gets nothing that is put into the Secret afterwards, and has nothing left without the reference."""
+    data = content(way)
+    allowed = store(*WAYS[way], data=data, labels=USE)
+    own = delivered(render(allowed.model("net", NOW), SETTINGS), WAYS[way])
+    later = dict.fromkeys(data, b"put-there-later")
+    after = store(*WAYS[way], data=later, labels={})
+    after.secrets["net"].append(own)
+    text, messages = written(render(after.model("net", NOW), SETTINGS))
+    assert leaks(way, text, data), messages
+    assert "put-there-later" not in text
+    assert any("kubectl label secret others isthmus.dev/use=true" in message for message in messages)
+    without = store(HUB, data=data, labels={})
+    without.secrets["net"].append(own)
+    text, _ = written(render(without.model("net", NOW), SETTINGS))
     assert not leaks(way, text, data)
 
 

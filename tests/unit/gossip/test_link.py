@@ -1,0 +1,185 @@
+"""Connections of a gossip router that hold bytes for too long, or too many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from isthmus_router.gossip.link import ServerLink
+from isthmus_router.gossip.messages import VERSION, Hello, encode_control
+from isthmus_router.gossip.room import Room
+from isthmus_router.gossip.server import Bounds, GossipServer
+
+MIB = 1 << 20
+GROUP = b"group"
+
+
+class Peer(asyncio.Transport):
+    """A connection to the router in memory, which takes what it is told to."""
+
+    def __init__(self, server: GossipServer, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._buffered = 0
+        self.broken = False
+        self.link = ServerLink(server, server._bounds.most_queued, name)
+        server._links[self.link] = None
+        self.link.connection_made(self)
+
+    def says(self, data: bytes) -> None:
+        self.link.data_received(data)
+
+    def takes(self, size: int) -> None:
+        """So many bytes more of those that were written."""
+        while size > 0 and self._buffered:
+            part = min(size, self._buffered)
+            self._buffered -= part
+            size -= part
+            if not self._buffered:
+                self.link.resume_writing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self._name, 1) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return self._buffered
+
+    def write(self, data: Any) -> None:
+        self._buffered += len(data)
+        if self._buffered > self._high:
+            self.link.pause_writing()
+
+    def pause_reading(self) -> None:
+        """The test sees `held_back`."""
+
+    def resume_reading(self) -> None:
+        """The test sees `held_back`."""
+
+    def is_closing(self) -> bool:
+        return self.broken
+
+    def abort(self) -> None:
+        if not self.broken:
+            self.broken = True
+            self.link.connection_lost(None)
+
+    close = abort
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[GossipServer]:
+    """One with the default bounds, that nobody can reach."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    yield GossipServer(listening, bounds=Bounds())
+    listening.close()
+
+
+Join = Callable[[str], Awaitable[Peer]]
+
+
+@pytest.fixture
+def join(server: GossipServer) -> Join:
+    """A peer that has said HELLO, and has read the answer."""
+
+    async def join(name: str) -> Peer:
+        peer = Peer(server, name)
+        peer.says(encode_control(Hello(VERSION)))
+        await turn()
+        peer.takes(MIB)
+        return peer
+
+    return join
+
+
+async def turn() -> None:
+    """What the router does at the end of a turn."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def long_frame(size: int) -> bytes:
+    """The beginning of a message of so many bytes."""
+    return size.to_bytes(4, "big") + b"\x06" + bytes(10_000)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "crowded", "seconds"), [(4 * MIB, False, 10.0), (4 * MIB, True, 3.0), (9 * MIB, False, 3.0)]
+)
+@pytest.mark.parametrize("reads", [0, 32 * 1024 - 1, 32 * 1024])
+async def test_a_receiver_that_takes_less_than_32_kib_is_cut_off(
+    server: GossipServer, join: Join, waiting: int, crowded: bool, seconds: float, reads: int
+) -> None:
+    """Within 10 s; within 3 s where 8 MiB wait for it, or others wait for room."""
+    sender, receiver = await join("sender"), await join("receiver")
+    sender.link.carry(GROUP, bytes(waiting), [receiver.link])
+    await turn()
+    if crowded:
+        server.room.charge("others", b"others", 250 * MIB)
+        (await join("third")).says(long_frame(8 * MIB))
+        assert server.crowded()
+    begun = asyncio.get_running_loop().time() + 1
+    receiver.takes(64 * 1024)
+    receiver.link.check_progress(begun)
+    receiver.takes(reads)
+    receiver.link.check_progress(begun + seconds - 0.01)
+    assert not receiver.broken
+    receiver.link.check_progress(begun + seconds)
+    assert receiver.broken is (reads < 32 * 1024)
+    assert server.slow == receiver.broken
+
+
+async def test_a_connection_waits_for_room_for_30_seconds(server: GossipServer, join: Join) -> None:
+    server.room.charge("others", b"others", 250 * MIB)
+    peer = await join("peer")
+    peer.says(long_frame(8 * MIB))
+    await turn()
+    assert peer.link.wanted
+    begun = asyncio.get_running_loop().time()
+    peer.link.check_progress(begun + 29.9)
+    assert not peer.broken
+    peer.link.check_progress(begun + 30)
+    assert peer.broken
+
+
+@pytest.mark.parametrize(("others", "cut_off"), [(300 * MIB, False), (321 * MIB, True)])
+async def test_beyond_320_mib_the_connection_with_most_that_is_incomplete_ends(
+    server: GossipServer, join: Join, others: int, cut_off: bool
+) -> None:
+    """Of the identity that holds most, and not that of the connection that asks for room."""
+    little, much, modest = await join("greedy"), await join("greedy"), await join("modest")
+    other = await join("other")
+    other.says(long_frame(12 * MIB))
+    little.says(long_frame(2 * MIB))
+    much.says(long_frame(6 * MIB) + bytes(4 * MIB))
+    server.room.charge("address greedy", GROUP, others - server.room.held)
+    modest.says(long_frame(2 * MIB))
+    await turn()
+    assert (little.broken, much.broken) == (False, cut_off)
+    assert not other.broken
+    assert not modest.broken
+
+
+@pytest.mark.parametrize(
+    ("identity", "others", "taken"), [(190, 0, True), (192, 0, False), (0, 318, True), (0, 320, False)]
+)
+async def test_messages_beyond_the_room_are_dropped(
+    server: GossipServer, join: Join, identity: int, others: int, taken: bool
+) -> None:
+    """Those of an identity that holds 192 MiB, and all where 320 MiB are held."""
+    sender, receiver = await join("sender"), await join("receiver")
+    server.room.charge("address sender", b"else", identity * MIB)
+    server.room.charge("others", b"others", others * MIB)
+    sender.link.carry(GROUP, bytes(MIB), [receiver.link])
+    assert server.dropped == (not taken)
+
+
+def test_the_room_is_of_256_mib() -> None:
+    room = Room(Bounds().most_held)
+    assert (room.most, room.hard) == (256 * MIB, 320 * MIB)
