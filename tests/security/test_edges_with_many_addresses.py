@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -14,7 +15,9 @@ from tests.integration.support.routers import Router, Routers, eventually, liste
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, detach, flow, opening
 
+from isthmus_router.core.terms import Direction
 from isthmus_router.linkroute.messages import encode_link_routes
+from isthmus_router.linkroute.table import route_key
 from isthmus_router.message.types import Symbol, UInt, UShort
 
 LINK_ROUTES = 20_000
@@ -138,5 +141,28 @@ def test_edge_that_asks_for_the_addresses_of_all_of_its_senders(interior: tuple[
                 )
                 eventually(lambda: last in edge.tail, "the edge is told all", 60)
                 edge.send(detach(5))
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_links_to_an_address_that_thousands_of_patterns_of_an_edge_are_like(
+    interior: tuple[Router, int],
+) -> None:
+    """A search for the one that matches would take minutes."""
+    router, port = interior
+    patterns = (".".join([*tokens, "z"]) for tokens in itertools.product("q*#", repeat=8))
+    keys = sorted({route_key(pattern, Direction.IN) for pattern in patterns})
+    before = router.metric("addresses")
+    with Flood(port) as edge, Flood(router.port) as client:
+        edge.send(*edge_opening(), attach(0, "routes", "_$qd.link_routes"))
+        messages = (
+            encode_link_routes((key, True) for key in keys[first : first + 100])
+            for first in range(0, len(keys), 100)
+        )
+        edge.send(*transfers(0, messages))
+        settled_at(router, "addresses", before + len(keys), before + len(keys) + 9)
+        with Canary(router) as canary:
+            client.send(opening(), begin(), *(attach(n, f"l{n}", "q." * 2000) for n in range(50)))
+            router.await_log('"link":"l49"', "amqp:resource-limit-exceeded")
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

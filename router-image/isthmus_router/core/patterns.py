@@ -8,11 +8,17 @@ everything below it. The most specific match wins: token by token from the left,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _ONE, _MANY = "*", "#"
+MOST_DEPTH = 500
+"""Tokens of a pattern that a bounded search follows; each one is a call within the last one."""
+
+
+class TooManyPatternsError(Exception):
+    """A bounded search has ended without an answer: too many patterns, or too long ones, begin like the address."""
 
 
 def _tokens(text: str) -> list[str]:
@@ -60,15 +66,16 @@ class PatternTree(Generic[T]):
                 return
             del parent.children[token]
 
-    def find(self, address: str) -> T | None:
+    def find(self, address: str, most_steps: int | None = None) -> T | None:
         """The value of the most specific matching pattern, or None.
 
-        The work is bounded by the tokens of all patterns, times those of the address.
+        The work is bounded by the tokens of all patterns, times those of the address. Where peers choose the patterns,
+        `most_steps` bounds it: beyond that `TooManyPatternsError` is raised.
         """
         root = self._root
         if not root.children and not root.value:
             return None
-        found = root.find(_tokens(address), 0, {})
+        found = root.find(_tokens(address), 0, _Search(most_steps))
         return found[0] if found else None
 
     def _add(self, tokens: Iterable[str], value: T) -> None:
@@ -78,6 +85,25 @@ class PatternTree(Generic[T]):
         node.value = (value,)
 
 
+class _Search:
+    """One search of a tree."""
+
+    __slots__ = ("failed", "left")
+
+    def __init__(self, most_steps: int | None) -> None:
+        self.failed: dict[_Node[Any], int] = {}
+        """Nodes behind a `#`: nothing matches there from this token on."""
+        self.left = most_steps
+        """Steps that it may still take; None: any number."""
+
+    def step(self, depth: int) -> None:
+        """One more step, at a node of this depth."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0 or depth > MOST_DEPTH:
+                raise TooManyPatternsError
+
+
 class _Node(Generic[T]):
     __slots__ = ("children", "value")
 
@@ -85,23 +111,25 @@ class _Node(Generic[T]):
         self.children: dict[str, _Node[T]] = {}
         self.value: tuple[T] | None = None
 
-    def find(self, tokens: list[str], at: int, failed: dict[_Node[T], int]) -> tuple[T] | None:
-        """What matches the tokens from `at` on; by `failed`, nothing behind a `#` matches from some place on."""
+    def find(self, tokens: list[str], at: int, search: _Search, depth: int = 0) -> tuple[T] | None:
+        """What matches the tokens from `at` on."""
+        search.step(depth)
+        depth += 1
         if at == len(tokens):
             if self.value:
                 return self.value
             many = self.children.get(_MANY)
-            return many.find(tokens, at, failed) if many else None
+            return many.find(tokens, at, search, depth) if many else None
         for child in (self.children.get(tokens[at]), self.children.get(_ONE)):
-            if child and (found := child.find(tokens, at + 1, failed)):
+            if child and (found := child.find(tokens, at + 1, search, depth)):
                 return found
         many = self.children.get(_MANY)
         if many:
             if not many.children:
                 return many.value
-            end = failed.get(many, len(tokens) + 1)
+            end = search.failed.get(many, len(tokens) + 1)
             for rest in range(at, end):
-                if found := many.find(tokens, rest, failed):
+                if found := many.find(tokens, rest, search, depth):
                     return found
-            failed[many] = min(at, end)
+            search.failed[many] = min(at, end)
         return None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
 from isthmus_router.core.address import AddressClass, Purpose, normalise, purpose
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.patterns import TooManyPatternsError
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
@@ -36,6 +37,9 @@ NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detache
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
 ATTACH_TOO_LARGE = Condition(
     "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
+)
+TOO_MANY_PATTERNS = Condition(
+    "amqp:resource-limit-exceeded", "Too many patterns of link routes begin like the address"
 )
 _DIRECTIONS = {
     LinkRouteDirection.IN: (Direction.IN,),
@@ -130,7 +134,13 @@ class LinkRouting:
         )
         if address is None:
             return False
-        route = self.table.find(address, link.direction)
+        try:
+            route = self.table.find(address, link.direction)
+        except TooManyPatternsError:
+            if self._is_own(address):
+                return False
+            self.core.refuse(link, TOO_MANY_PATTERNS)
+            return True
         if (route is None and not name.passed) or self._is_own(address):
             return False
         returns = not name.passed and RouteName.returns(link.name, link.connection)

@@ -20,6 +20,8 @@ from isthmus_router.core.terms import Direction
 
 SHOWN = 200
 """Characters of an address that a peer asked for."""
+MOST_STEPS = 20_000
+"""Of a search for the link route of an address, about 10 ms: edges, containers and other routers choose the patterns."""
 _MANY, _ONE = "#", "*"
 _CLASSES = {
     Direction.IN: (AddressClass.LINK_ROUTE_IN, AddressClass.PATTERN_IN),
@@ -199,8 +201,8 @@ class LinkRouteTable:
         addresses.link_route_forgotten = self._forgotten
 
     def find(self, address: str, direction: Direction) -> LinkRoute | None:
-        """The link route with the most specific pattern that matches."""
-        return self._trees[direction].find(normalise(address)) if self.all else None
+        """The link route with the most specific pattern that matches. Raises TooManyPatternsError."""
+        return self._trees[direction].find(normalise(address), MOST_STEPS) if self.all else None
 
     def obtain(self, pattern: str, direction: Direction) -> LinkRoute:
         """The link route of a pattern, made if need be."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
-from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.patterns import PatternTree, TooManyPatternsError
 from isthmus_router.policy.addresses import AddressRules
 
 
@@ -72,3 +73,29 @@ def test_any_number_of_tokens_at_the_end_matches_without_a_look_at_them() -> Non
     for _ in range(10):
         assert patterns.find(address) == "prefix"
     assert time.process_time() - start < 0.2, "seconds for ten"
+
+
+def test_a_bounded_search_of_patterns_that_all_begin_like_the_address_ends_early() -> None:
+    patterns: PatternTree[int] = PatternTree()
+    for tokens in itertools.product("q*#", repeat=7):
+        patterns.add_pattern(".".join([*tokens, "z"]), 1)
+    started = time.process_time()
+    with pytest.raises(TooManyPatternsError):
+        patterns.find("q." * 2000, 20_000)
+    assert time.process_time() - started < 0.5, "seconds; without a bound it takes tens of them"
+    assert patterns.find("q.q.q.q.z", 20_000) == 1
+    assert patterns.find("other", 20_000) is None
+
+
+def test_a_bounded_search_follows_no_pattern_of_a_thousand_tokens() -> None:
+    patterns: PatternTree[int] = PatternTree()
+    patterns.add_pattern("*." * 1500 + "z", 1)
+    with pytest.raises(TooManyPatternsError):
+        patterns.find("q." * 1600, 20_000)
+
+
+def test_a_bounded_search_of_many_patterns_of_which_one_matches() -> None:
+    patterns: PatternTree[int] = PatternTree()
+    for number in range(20_000):
+        patterns.add_pattern(f"site.{number}.*.#", number)
+    assert patterns.find("site.777.a.b.c", 20) == 777

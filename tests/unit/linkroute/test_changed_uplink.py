@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterable
 
 import pytest
@@ -301,3 +302,24 @@ def test_peer_that_says_again_that_all_is_told_starts_no_work() -> None:
     for _ in range(100):
         exchange.hears.on_delivery(exchange.hears, encode_link_routes(()))
     assert not network.jobs
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [["*." * 1500 + "z"], [".".join([*tokens, "z"]) for tokens in itertools.product("q*#", repeat=6)]],
+    ids=["long", "many"],
+)
+def test_link_to_an_address_that_patterns_of_an_edge_make_costly_is_refused(patterns: list[str]) -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    tell(network, {route_key(pattern, Direction.IN) for pattern in patterns})
+    network.settle()
+    client = network.peer("A", "client")
+    costly = client.attach("q." * 1600, sends=True)
+    others = [client.attach("other", sends=True), client.attach("_local/" + "q." * 1600, sends=True)]
+    network.settle()
+    assert costly.condition is not None
+    assert costly.condition.name == "amqp:resource-limit-exceeded"
+    assert others[0].attached
+    assert others[1].condition is None or others[1].condition.name != "amqp:resource-limit-exceeded"
