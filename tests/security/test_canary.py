@@ -16,7 +16,7 @@ def test_canary_of_an_idle_router_loses_nothing(routers: Routers, clients: Clien
         time.sleep(0.3)  # a canary needs time to send; nothing is awaited
     canary.report.check(at_least=10)
     assert canary.report.longest >= canary.report.p99 >= canary.report.p50 > 0
-    assert canary.report.most_cpu_seconds > 0
+    assert canary.report.most_cpu_seconds < main_thread_cpu(router.pid)
     assert memory(router.pid) > 1 << 20
     assert cpu(router.pid) > 0 < main_thread_cpu(router.pid)
 

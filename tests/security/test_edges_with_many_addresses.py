@@ -128,9 +128,9 @@ def test_edge_that_asks_for_the_addresses_of_all_of_its_senders(interior: tuple[
     last = f"Mt/{ADDRESSES - 1}".encode()
     with Flood(router.port) as client, Flood(port) as edge:
         client.send(opening(), begin())
+        edge.send(*edge_opening())
         attached(client, ADDRESSES, receiver=True)
         settled_at(router, "links", ADDRESSES, ADDRESSES)
-        edge.send(*edge_opening())
         attached(edge, ADDRESSES, receiver=False)
         settled_at(router, "tracked_addresses", ADDRESSES, ADDRESSES)
         with Canary(router) as canary:
@@ -154,6 +154,7 @@ def test_links_to_an_address_that_thousands_of_patterns_of_an_edge_are_like(
     keys = sorted({route_key(pattern, Direction.IN) for pattern in patterns})
     before = router.metric("addresses")
     with Flood(port) as edge, Flood(router.port) as client:
+        client.send(opening(), begin())
         edge.send(*edge_opening(), attach(0, "routes", "_$qd.link_routes"))
         messages = (
             encode_link_routes((key, True) for key in keys[first : first + 100])
@@ -162,7 +163,7 @@ def test_links_to_an_address_that_thousands_of_patterns_of_an_edge_are_like(
         edge.send(*transfers(0, messages))
         settled_at(router, "addresses", before + len(keys), before + len(keys) + 9)
         with Canary(router) as canary:
-            client.send(opening(), begin(), *(attach(n, f"l{n}", "q." * 2000) for n in range(50)))
+            client.send(*(attach(n, f"l{n}", "q." * 2000) for n in range(50)))
             router.await_log('"link":"l49"', "amqp:resource-limit-exceeded")
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

@@ -21,7 +21,7 @@ from isthmus_router.core.terms import Direction
 SHOWN = 200
 """Characters of an address that a peer asked for."""
 MOST_STEPS = 20_000
-"""Of a search for the link route of an address, about 10 ms: edges, containers and other routers choose the patterns."""
+"""Of a search for the link route of an address, about 10 ms. Edges, containers and routers choose the patterns."""
 _MANY, _ONE = "#", "*"
 _CLASSES = {
     Direction.IN: (AddressClass.LINK_ROUTE_IN, AddressClass.PATTERN_IN),

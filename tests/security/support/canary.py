@@ -3,7 +3,8 @@
 `with Canary(router) as canary: attack()` sends numbered messages at a steady rate to a receiver of its own (of another
 router with `receive_at`). Afterwards `canary.report` has what became of them, and `canary.report.check()` fails when
 one was lost, refused or came twice. `most_cpu_seconds` is the CPU time that the router spent on anything while one
-message was on its way: unlike the latencies it depends little on what else the machine has to do.
+message was on its way: unlike the latencies it depends little on what else the machine has to do. What the router did
+while the canary was ready to run and had no processor does not count, as the message may have arrived before.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Report:
     p99: float
     longest: float
     cpu_p99: float
-    """CPU seconds that the router's main thread spent between a message's start and its arrival."""
+    """CPU seconds that the router's main thread spent between a message's start and its arrival, while the canary had
+    a processor or nothing to do."""
     most_cpu_seconds: float
     failure: str
     """Why a connection ended, if one did."""
@@ -144,6 +146,11 @@ def main_thread_cpu(pid: int) -> float:
         return 0.0
 
 
+def time_without_processor() -> float:
+    """Seconds in which this thread was ready to run, and others had the processors."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
 class _Flight:
     """The messages of one canary, and when each started and arrived."""
 
@@ -169,11 +176,15 @@ class _Flight:
         self._sender: Sender = self._ends[1].sender(task["address"])
         self._sender.await_credit()
         self._starts: list[tuple[float, float]] = []
-        """Time when it was due, and the router's CPU time when it was sent."""
+        """Time when it was due, and what `_spent` was when it was sent."""
         self._arrivals: dict[int, tuple[float, float]] = {}
         """Latency and CPU time of the router, by number."""
         self._duplicates = 0
         self._outcomes: dict[int, str] = {}
+
+    def _spent(self) -> float:
+        """CPU time of the router so far, as far as it did not pass while this process had to wait for a processor."""
+        return main_thread_cpu(self._pid) - time_without_processor()
 
     @property
     def _alive(self) -> bool:
@@ -186,7 +197,7 @@ class _Flight:
             now = time.monotonic()
             while due <= now and self._sender.credit > 0:
                 self._sender.send(_HEAD + _NUMBER.pack(len(self._starts)))
-                self._starts.append((due, main_thread_cpu(self._pid)))
+                self._starts.append((due, self._spent()))
                 due += self._period
             self._clients.step(min(0.05, max(0.0, due - time.monotonic())))
             self._collect()
@@ -207,7 +218,7 @@ class _Flight:
                 self._duplicates += 1
                 continue
             start, before = self._starts[number]
-            self._arrivals[number] = now - start, main_thread_cpu(self._pid) - before
+            self._arrivals[number] = now - start, max(0.0, self._spent() - before)
         for tag, sent in list(self._sender.sent.items()):
             if sent.outcome is not None:
                 self._outcomes[int(tag)] = sent.outcome
