@@ -152,7 +152,7 @@ async def _schemas_present(cluster: Cluster, settings: Settings) -> None:
     while True:
         try:
             for kind in RESOURCE_KINDS:
-                await cluster.list(kind, namespace, limit="1")
+                await anext(cluster.pages(kind, namespace, limit="1"))
             return
         except ApiError as error:
             logger.warning("waiting for the CustomResourceDefinitions of isthmus.dev: %s", error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
-from .decoding import apart, decoded
+from .decoding import LIST_CHUNK, apart, decoded
 from .fetch import MAX_ANSWER_BYTES
 from .fields import applied
 from .names import MANAGER
@@ -163,9 +163,17 @@ class Cluster:
 
     async def list(self, kind: str, namespace: str | None, **query: str) -> list[Manifest]:
         """All objects of a kind, in one namespace or in all."""
-        answer = await self._request("GET", ENDPOINTS[kind].path(namespace), namespace, query=query)
-        items: list[Manifest] = answer["items"]
-        return items
+        return [item async for page in self.pages(kind, namespace, **query) for item in page]
+
+    async def pages(self, kind: str, namespace: str | None, **query: str) -> AsyncIterator[Sequence[Manifest]]:
+        """The same, in pieces that bound the memory for an answer."""
+        query = {"limit": str(LIST_CHUNK), **query}
+        while True:
+            answer = await self._request("GET", ENDPOINTS[kind].path(namespace), namespace, query=query)
+            yield answer["items"]
+            if not (more := answer.get("metadata", {}).get("continue")):
+                return
+            query["continue"] = more
 
     async def ask_pod(self, namespace: str, pod: str, port: int, path: str) -> Manifest:
         """A JSON object that a pod serves over HTTP, fetched through the API server, which passes on what it sends."""

@@ -1,10 +1,13 @@
-"""JSON from the API server, with bounded nesting.
+"""JSON from the API server, with bounded nesting and a bounded number of values.
 
-The API server bounds the nesting neither of a field that preserves unknown fields nor of `managedFields`. Python's
-decoder, and functions that walk through an object, fail on deep nesting. This module replaces values that are nested
-too deeply with null, so that the operator can read every object.
+The API server bounds neither the nesting nor the number of values of a field that preserves unknown fields, of
+`managedFields`, labels, finalizers and owners. Python's decoder, and functions that walk through an object, fail on
+deep nesting, and a value takes up to 25 times as much memory as its text. This module replaces values that are nested
+too deeply with null, and leaves out the parts of an object that have too many values, so that the operator can read
+every object.
 
-A document may contain all resources of a kind, so long ones are decoded in a thread of their own.
+A document may contain many resources of a kind. Their values exist one object at a time before they are shortened, and
+one thread decodes all long documents, so that they do not need this memory at the same time.
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from json.decoder import scanstring
 from typing import Any, TypeVar
 
 from .bodies import KINDS, retained
+from .names import LABEL_MANAGED_BY, MANAGER
+from .resources.base import GROUP
 from .resources.pods import MAX_POD_VALUES, values
 
 MAX_LEVELS = 64
@@ -23,27 +30,49 @@ MAX_LEVELS = 64
 
 LONG_BYTES = 64 * 1024
 """A document of this length is decoded in a thread of its own."""
+
+LIST_CHUNK = 10
+"""Objects in one answer to a list, of which each may have several MiB."""
+
+MAX_KEYS = 256
+"""Labels, annotations, finalizers or owners of an object. Pods that the operator describes have less than 100."""
+MAX_OWNERSHIP_VALUES = 5_000
+"""In `managedFields` of an object of the operator; those of other objects are never retained."""
+MAX_SPEC_VALUES = 100_000
+"""In `spec`; the schema of a Router allows 91,079."""
+MAX_PART_VALUES = 20_000
+"""In any other part of an object, or of a status."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
-"""In place of a `podTemplate.spec` with more values than are valid: as invalid, and short."""
+"""In place of a `spec` or a `podTemplate.spec` with more values than are valid: as invalid, and short."""
 _LISTS = tuple(f"{kind}List" for kind in KINDS)
+_OUR_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
+_LONG_DOCUMENTS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoding")
+_JSON = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
 _Result = TypeVar("_Result")
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _TOKEN = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
+_TEXT_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 def decoded(body: bytes | str) -> Any:
-    """The JSON document in `body`. Values that are nested in more than `MAX_LEVELS` others are null.
+    """The JSON document in `body`: an object, a list of objects, or an event of a watch with one.
 
-    Raises ValueError when `body` is not JSON.
+    Values that are nested in more than `MAX_LEVELS` others of their object are null, and parts of objects with too many
+    values are left out. Raises ValueError when `body` is not JSON.
     """
-    found = json.loads(shallow(body if isinstance(body, bytes) else body.encode()))
+    text = body if isinstance(body, str) else body.decode("utf-8", "surrogatepass")
+    mark, at = _next(text, 0)
+    found, at = _fields(text, at) if mark == "{" else _value(text, at)
+    if _next(text, at)[0]:
+        raise ValueError("more than one document")
     if isinstance(found, dict):
-        for item in (found, found.get("object"), *_listed(found.get("items"))):
-            _shorten(item)
-    return found
+        _shorten(found)
+        _shorten(found.get("object"))
+    return _cut(found)
 
 
 def watched(body: bytes | str) -> Any:
@@ -62,8 +91,10 @@ def watched(body: bytes | str) -> Any:
 
 
 async def apart(function: Callable[[bytes], _Result], body: bytes) -> _Result:
-    """The result of `function` for `body`, in a thread of its own where `body` is long."""
-    return function(body) if len(body) < LONG_BYTES else await asyncio.to_thread(function, body)
+    """The result of `function` for `body`. One thread computes those of long documents, one at a time."""
+    if len(body) < LONG_BYTES:
+        return function(body)
+    return await asyncio.get_running_loop().run_in_executor(_LONG_DOCUMENTS, function, body)
 
 
 def line(body: bytes) -> bytes:
@@ -80,12 +111,134 @@ def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _next(text: str, at: int) -> tuple[str, int]:
+    """The first character from `at` on that is no space, and where it is. Empty at the end."""
+    found = _SPACE.match(text, at)
+    at = found.end() if found is not None else at
+    return text[at : at + 1], at
+
+
+def _fields(text: str, at: int) -> tuple[dict[str, Any], int]:
+    """The object that begins at `at`, and where it ends. Its `items` are decoded and shortened one by one."""
+    found: dict[str, Any] = {}
+    mark, at = _next(text, at + 1)
+    while mark != "}":
+        if mark != '"':
+            raise ValueError(f"no JSON at {at}")
+        key, at = scanstring(text, at + 1, True)
+        colon, at = _next(text, at)
+        if colon != ":":
+            raise ValueError(f"no JSON at {at}")
+        mark, at = _next(text, at + 1)
+        found[key], at = _items(text, at) if (key, mark) == ("items", "[") else _value(text, at)
+        mark, at = _after(text, at, "}")
+    return found, at + 1
+
+
+def _items(text: str, at: int) -> tuple[list[Any], int]:
+    found: list[Any] = []
+    mark, at = _next(text, at + 1)
+    while mark != "]":
+        item, at = _value(text, at)
+        _shorten(item)
+        found.append(_cut(item))
+        mark, at = _after(text, at, "]")
+    return found, at + 1
+
+
+def _after(text: str, at: int, end: str) -> tuple[str, int]:
+    """What follows a value of an object or an array: the next one, or the `end`."""
+    mark, at = _next(text, at)
+    if mark == ",":
+        return _next(text, at + 1)
+    if mark != end:
+        raise ValueError(f"no JSON at {at}")
+    return mark, at
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins at `at`, and where it ends."""
+    try:
+        return _JSON.raw_decode(text, at)
+    except RecursionError:
+        end = _end(text, at)
+        return json.loads(shallow(text[at:end].encode("utf-8", "surrogatepass"))), end
+
+
+def _end(text: str, at: int) -> int:
+    """Where the object or array ends that begins at `at`."""
+    level = 0
+    for found in _TEXT_TOKEN.finditer(text, at):
+        if found[0] in "[{":
+            level += 1
+        elif found[0] in "]}":
+            level -= 1
+            if not level:
+                return found.end()
+    raise ValueError("no JSON: an object does not end")
+
+
 def _shorten(manifest: object) -> None:
-    """Nothing else in a resource has fields without a schema, which may have as many values as the API server takes."""
-    spec = manifest.get("spec") if isinstance(manifest, dict) else None
+    """Leaves out the parts of an object that have more values than valid ones have."""
+    if not isinstance(manifest, dict):
+        return
+    metadata = manifest.get("metadata")
+    if isinstance(metadata, dict):
+        _shorten_metadata(metadata)
+    spec = manifest.get("spec")
     template = spec.get("podTemplate") if isinstance(spec, dict) else None
-    if isinstance(template, dict) and values(template.get("spec"), MAX_POD_VALUES) > MAX_POD_VALUES:
+    if isinstance(template, dict) and _has_more(template.get("spec"), MAX_POD_VALUES):
         template["spec"] = _TOO_MANY
+    status = manifest.get("status")
+    if isinstance(status, dict):
+        _leave_out(status, MAX_PART_VALUES)
+    if _has_more(spec, MAX_SPEC_VALUES):
+        manifest["spec"] = _TOO_MANY
+    _leave_out(manifest, MAX_PART_VALUES, ("metadata", "spec", "status", "items", "object"))
+
+
+def _shorten_metadata(metadata: dict[str, Any]) -> None:
+    for kind in ("labels", "annotations"):
+        keys = metadata.get(kind)
+        if isinstance(keys, dict) and len(keys) > MAX_KEYS:
+            ours = [key for key in keys if key.startswith(_OUR_KEYS)]
+            metadata[kind] = {key: keys[key] for key in ours[:MAX_KEYS]}
+    for kind in ("finalizers", "ownerReferences"):
+        items = metadata.get(kind)
+        if isinstance(items, list) and len(items) > MAX_KEYS:
+            controllers = [item for item in items if isinstance(item, dict) and item.get("controller")]
+            metadata[kind] = [*controllers[:1], *items[:MAX_KEYS]]
+    labels = metadata.get("labels")
+    is_ours = isinstance(labels, dict) and labels.get(LABEL_MANAGED_BY) == MANAGER
+    if not is_ours or _has_more(metadata.get("managedFields"), MAX_OWNERSHIP_VALUES):
+        metadata.pop("managedFields", None)
+
+
+def _leave_out(manifest: dict[str, Any], most: int, other_than: tuple[str, ...] = ()) -> None:
+    for key in [key for key in manifest if key not in other_than and _has_more(manifest[key], most)]:
+        del manifest[key]
+
+
+def _has_more(value: Any, most: int) -> bool:
+    return values(value, most) > most
+
+
+def _cut(value: Any) -> Any:
+    """`value`, in which null has replaced each object and array that is nested in `MAX_LEVELS` others."""
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_LEVELS - 1):
+        level = [child for item in level for child in _children(item) if isinstance(child, dict | list)]
+        if not level:
+            return value
+    for item in level:
+        for key, child in list(item.items() if isinstance(item, dict) else enumerate(item)):
+            if isinstance(child, dict | list):
+                item[key] = None
+    return value
+
+
+def _children(item: dict[str, Any] | list[Any]) -> Any:
+    return item.values() if isinstance(item, dict) else item
 
 
 def shallow(body: bytes, levels: int = MAX_LEVELS) -> bytes:

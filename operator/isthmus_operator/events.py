@@ -158,11 +158,15 @@ async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str
     metadata = workload["metadata"]
     selector = f"reason=FailedCreate,regarding.kind={workload['kind']},regarding.name={metadata['name']}"
     try:
-        found = await cluster.list("Event", metadata["namespace"], fieldSelector=selector)
+        own = [
+            item
+            async for page in cluster.pages("Event", metadata["namespace"], fieldSelector=selector)
+            for item in page
+            if item.get("regarding", {}).get("uid") == metadata["uid"]
+        ]
     except ApiError as error:
         logger.warning("events of %s: %s", metadata["name"], error)
         return ""
-    own = [item for item in found if item.get("regarding", {}).get("uid") == metadata["uid"]]
     return str(max(own, key=_last_seen).get("note") or "") if own else ""
 
 

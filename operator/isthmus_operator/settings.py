@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 import kopf
 
+from .decoding import LIST_CHUNK
 from .fetch import MAX_ANSWER_BYTES
 from .kopf_storage import NO_FINALIZER, NoDiffBase, NoProgress
 from .render import RenderSettings
@@ -84,10 +85,6 @@ class Settings:
             secrets_require_label=_choice(environment, "SECRETS_REQUIRE_LABEL", ("true", "false")) == "true",
             poll_max_bytes=_number(environment, "POLL_MAX_BYTES", MAX_ANSWER_BYTES),
         )
-
-
-LIST_CHUNK = 25
-"""Objects in one answer to a list. Each may have several MiB, which are decoded at once."""
 
 
 def kopf_settings() -> kopf.OperatorSettings:

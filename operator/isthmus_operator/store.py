@@ -18,7 +18,17 @@ from .cluster import CHILD_KINDS, Manifest
 from .decoding import MAX_LEVELS
 from .fields import is_applied
 from .model import NamespaceModel, SecretView
-from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
+from .names import (
+    ANNOTATION_RUN,
+    ANNOTATION_SYNC,
+    LABEL_MANAGED_BY,
+    LABEL_ROUTER,
+    LABEL_USE,
+    MANAGER,
+    config_secret,
+)
+from .resources import RESOURCE_KINDS
+from .resources.base import PAUSED_ANNOTATION
 from .status import PodView
 
 _REGISTRY_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
@@ -28,11 +38,17 @@ Index = Mapping[Any, Iterable[Any]]
 
 
 def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
-    """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind. Owners of fields are
-    in it as long as the operator has to claim some."""
+    """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind. Owners of fields of
+    objects that the operator makes are in it as long as the operator has to claim some."""
     metadata = dict(body["metadata"])
-    if is_applied(metadata):
+    if kind not in CHILD_KINDS or is_applied(metadata):
         metadata.pop("managedFields", None)
+    if kind in RESOURCE_KINDS:
+        metadata.pop("labels", None)
+        annotations = metadata.pop("annotations", None) or {}
+        metadata["annotations"] = {
+            key: annotations[key] for key in (PAUSED_ANNOTATION, ANNOTATION_RUN) if key in annotations
+        }
     manifest: Manifest = _plain({**body, "metadata": metadata}, MAX_LEVELS)
     return {"apiVersion": api_version, "kind": kind, **manifest}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -9,6 +10,9 @@ import aiohttp
 import kopf
 
 from .decoding import apart, line, watched
+
+LISTS_AT_A_TIME = 2
+"""Lists of all kinds and namespaces begin at the same time, and each answer may have many MiB."""
 
 
 class _Lines:
@@ -36,6 +40,9 @@ class _Lines:
 class BoundedResponse(aiohttp.ClientResponse):
     """An answer of the API server."""
 
+    lists: asyncio.Semaphore
+    """Bounds the lists that are read and decoded at the same time."""
+
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)
         self.content = cast(aiohttp.StreamReader, _Lines(self.content))
@@ -50,8 +57,10 @@ class BoundedResponse(aiohttp.ClientResponse):
     ) -> Any:
         if loads is not watched:
             return await super().json(encoding=encoding, loads=loads, content_type=content_type)
-        text = await super().json(encoding=encoding, loads=str, content_type=content_type)
-        return await apart(watched, text.encode()) if text else None
+        async with self.lists:
+            body = await self.read()
+            self._body = None  # kopf reads an answer once, and holds it while it processes the objects
+            return await apart(watched, body) if body.strip() else None
 
 
 class Sessions:
@@ -68,7 +77,9 @@ class Sessions:
                 headers=info.as_http_headers(),
                 proxy=info.proxy_url,
                 trust_env=info.trust_env,
-                response_class=BoundedResponse,
+                response_class=type(
+                    "Response", (BoundedResponse,), {"lists": asyncio.Semaphore(LISTS_AT_A_TIME)}
+                ),
             )
             found = kopf.AiohttpSession(
                 server=info.server,

@@ -61,7 +61,8 @@ class Watchdog:
         listed: dict[tuple[str, str], str] = {}
         for kind in RESOURCE_KINDS:
             for namespace in self._namespaces:
-                listed |= _versions(kind, await self._cluster.list(kind, namespace, resourceVersion="0"))
+                async for page in self._cluster.pages(kind, namespace):
+                    listed |= _versions(kind, page)
         watched: dict[tuple[str, str], str] = {}
         for namespace in store.namespaces():
             for manifest in store.resources(namespace):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -227,13 +228,13 @@ def test_a_pod_template_of_many_values_is_refused() -> None:
 async def test_long_documents_are_decoded_apart(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the event loop, which renews the lease."""
     begun: list[int] = []
-    original = decoding.shallow
+    original = decoding._cut
 
-    def seen(body: bytes) -> bytes:
+    def seen(value: Any) -> Any:
         begun.append(threading.get_ident())
-        return original(body)
+        return original(value)
 
-    monkeypatch.setattr(decoding, "shallow", seen)
+    monkeypatch.setattr(decoding, "_cut", seen)
     text = json.dumps({"items": [{"kind": "Router", "text": "x" * LONG_BYTES}]})
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -250,3 +251,149 @@ async def test_long_documents_are_decoded_apart(where: str, monkeypatch: pytest.
                     assert [part async for part in response.content.iter_chunked(100_000)]
     assert begun
     assert threading.get_ident() not in begun
+
+
+def owned(entries: int, **metadata: Any) -> dict[str, Any]:
+    """A LinkRoute whose `managedFields` have `entries` objects that are nested 48 levels deep."""
+    deep: dict[str, Any] = {}
+    for _ in range(48):
+        deep = {"f:a": deep}
+    fields = {f"f:{number}": deep for number in range(entries)}
+    entry = {"manager": "foo", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": fields}}}
+    return {
+        "metadata": {"name": "r", "uid": "u", "resourceVersion": "7", "managedFields": [entry], **metadata},
+        "spec": {"prefix": "a", "containerId": "c"},
+    }
+
+
+MANY = {f"a{number}": "" for number in range(100_000)}
+LARGE: dict[str, dict[str, Any]] = {
+    "managedFields": owned(2_000),
+    "managedFields of the operator": owned(
+        2_000, labels={"app.kubernetes.io/managed-by": "isthmus-operator"}
+    ),
+    "labels": owned(1, labels=MANY),
+    "annotations": owned(1, annotations=MANY),
+    "finalizers": owned(1, finalizers=list(MANY)),
+    "ownerReferences": owned(1, ownerReferences=[{"uid": key} for key in MANY]),
+    "status": owned(1) | {"status": {"conditions": [], "instances": [{"name": key} for key in MANY]}},
+    "data": owned(1) | {"kind": "ConfigMap", "data": MANY},
+    "spec": owned(1) | {"spec": {"listeners": [{"name": key} for key in MANY]}},
+}
+
+
+@pytest.mark.parametrize("part", LARGE)
+@pytest.mark.parametrize("how", ["list", "watch", "client"])
+def test_no_part_of_an_object_with_many_values_is_retained(part: str, how: str) -> None:
+    """15 LinkRoutes with 1.3 MB of `managedFields` each took more than the 512 MiB of the operator."""
+    item = LARGE[part]
+    if how == "watch":
+        event = json.dumps({"type": "ADDED", "object": item}).encode()
+        found = json.loads(line(event))["object"]
+    elif how == "client":
+        found = decoded(json.dumps(item))
+    else:
+        found = decoded(json.dumps({"kind": "LinkRouteList", "metadata": {}, "items": [item]}))["items"][0]
+    assert len(json.dumps(found)) < 50_000
+    assert found["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_large_status_keeps_its_conditions() -> None:
+    """The time of a transition is taken from them."""
+    conditions = [{"type": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    item = LARGE["status"] | {"status": {**LARGE["status"]["status"], "conditions": conditions}}
+    assert decoded(json.dumps(item))["status"] == {"conditions": conditions}
+
+
+def test_keys_and_the_controller_of_the_operator_are_retained() -> None:
+    mine = {"app.kubernetes.io/managed-by": "isthmus-operator"}
+    controller = {"uid": "c", "controller": True}
+    metadata = {"labels": MANY | mine, "ownerReferences": [*({"uid": key} for key in MANY), controller]}
+    found = decoded(json.dumps(owned(1, **metadata)))["metadata"]
+    assert found["labels"] == mine
+    assert controller in found["ownerReferences"]
+
+
+def test_the_values_of_a_list_exist_one_object_at_a_time() -> None:
+    one, many = (
+        json.dumps({"kind": "LinkRouteList", "metadata": {}, "items": [owned(400)] * count}).encode()
+        for count in (1, 12)
+    )
+    peaks = []
+    for body in (one, many):
+        tracemalloc.start()
+        try:
+            assert decoded(body)["items"]
+            peaks.append(tracemalloc.get_traced_memory()[1] - 2 * len(body))
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"items": [{"a": 1}, 2',
+        '{"items": [1 2]}',
+        '{"items" [1]}',
+        '{"a": 1} {}',
+        "{1: 2}",
+        '{"a": 1',
+        '{"items": [%s' % ('{"a":' * 20_000),
+        "",
+        "{",
+    ],
+)
+def test_a_malformed_document_is_refused(body: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        decoded(body)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        7,
+        "x",
+        None,
+        {"items": []},
+        {"items": None, "a": [1, {"b": "\u20ac\n\ud800"}], "": {}},
+        {"kind": "List", "items": [1, "a", {"metadata": 3}, {"status": []}, [2]], "z": 1.5},
+    ],
+)
+def test_other_documents_are_decoded_as_they_are(value: object) -> None:
+    for indent in (None, 2):
+        assert decoded(json.dumps(value, indent=indent)) == value
+        assert (
+            decoded(json.dumps(value, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+            == value
+        )
+
+
+def test_the_index_has_no_labels_of_resources_and_only_known_annotations() -> None:
+    """Together these have 256 KiB and more, in any number of resources."""
+    body = router("r")
+    body["metadata"] |= {"labels": {"a": "b"}, "annotations": {"isthmus.dev/paused": "true", "a": "b"}}
+    body["metadata"]["managedFields"] = [
+        {"manager": "isthmus-operator", "operation": "Update", "fieldsV1": {}}
+    ]
+    metadata = slim(body, "Router", body["apiVersion"])["metadata"]
+    assert metadata["annotations"] == {"isthmus.dev/paused": "true"}
+    assert "labels" not in metadata
+    assert "managedFields" not in metadata
+
+
+async def test_the_client_reads_a_list_in_pages() -> None:
+    queries: list[dict[str, str]] = []
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        queries.append(dict(request.query))
+        more = {} if "continue" in request.query else {"continue": "next"}
+        return web.json_response({"metadata": more, "items": [{"metadata": {"name": str(len(queries))}}]})
+
+    async with served(page) as (_, _, cluster):
+        found = await cluster.list("Router", "net")
+    assert [item["metadata"]["name"] for item in found] == ["1", "2"]
+    assert [query["limit"] for query in queries] == ["10", "10"]
+    assert all("resourceVersion" not in query for query in queries), "the API server would ignore the limit"
