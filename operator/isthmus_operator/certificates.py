@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import os
 import re
@@ -33,7 +32,14 @@ MOST_KEY_BYTES = 32 * 1024
 """Of a private key in PEM; one of RSA with 16,384 bits has 13 KiB."""
 _MOST_SIGNATURES = 32
 """Verified to find out whether a certificate is signed by one of the authorities beside it. Each takes up to 5 ms."""
-_PRIVATE_KEY = re.compile(rb"-----BEGIN ((?:[A-Z0-9]+ )*)PRIVATE KEY-----([A-Za-z0-9+/=\s]*)", re.IGNORECASE)
+_PRIVATE_KEY = re.compile(
+    rb"^-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----[ \t\r]*\n([A-Za-z0-9+/=\s]*)^-----END \1-----",
+    re.MULTILINE,
+)
+_LABEL = re.compile(rb"PRIVATE[ \t]+KEY", re.IGNORECASE)
+_BLOCK = re.compile(rb"-----BEGIN ([^-\n]*)-----")
+_HARMLESS = {b"EC PARAMETERS", b"CERTIFICATE"}
+"""Blocks that may be beside that of a private key."""
 _ALGORITHM = re.compile(
     rb"\x30(?:[\x00-\x7f]|\x81.|\x82..)\x02\x01[\x00\x01]\x30(?:[\x00-\x7f]|\x81.|\x82..)"
     rb"\x06(?:"
@@ -282,14 +288,12 @@ def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
 def _belongs(pem: bytes, certificate: x509.Certificate) -> bool:
     if len(pem) > MOST_KEY_BYTES:
         raise _UnusableError(f"tls.key has more than {MOST_KEY_BYTES} bytes")
-    if not all(_is_quick(*found.groups()) for found in _PRIVATE_KEY.finditer(pem)):
-        raise _UnusableError("tls.key is not an RSA, ECDSA or EdDSA key; use one of these")
     try:
         return private_key(pem).public_key() == certificate.public_key()
     except TypeError:
         raise _UnusableError("tls.key is encrypted") from None
     except (ValueError, UnsupportedAlgorithm, InternalError):
-        raise _UnusableError("tls.key is not a private key in PEM format") from None
+        raise _UnusableError(_NO_KEY) from None
 
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
@@ -298,18 +302,42 @@ def private_key(pem: bytes) -> PrivateKeyTypes:
     OpenSSL would check the primes of an RSA key for half a second with 4,096 bits, and for 10 s with 8,192. Whoever
     wrote a key that is not consistent gains nothing by it.
     """
-    return load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
+    return load_pem_private_key(_only_key(pem), password=None, unsafe_skip_rsa_key_validation=True)
 
 
-def _is_quick(label: bytes, content: bytes) -> bool:
-    """Whether it takes little time to read a private key: OpenSSL computes the public key of one for DSA or
-    Diffie-Hellman, whose parameters have any length, for minutes."""
-    if label:
-        return label.upper() in {b"RSA ", b"EC ", b"ENCRYPTED "}
+def _only_key(pem: bytes) -> bytes:
+    """The block of the private key in `pem`, as all parsers read it alike. Raises _UnusableError.
+
+    Parsers differ in where a block begins, and in its headers, so a check could read another key than OpenSSL does.
+    OpenSSL derives keys of encrypted blocks with as many iterations as the block states, and computes the public key of
+    one for DSA or Diffie-Hellman, whose parameters have any length, for minutes.
+    """
+    if b"ENCRYPTED" in pem.upper():
+        raise _UnusableError("tls.key is encrypted")
+    others = [label.upper() for label in _BLOCK.findall(pem) if not _LABEL.search(label)]
+    found = _PRIVATE_KEY.search(pem)
+    if len(_LABEL.findall(pem)) != 2 or not _HARMLESS.issuperset(others):
+        labels = {label.upper() for label in _BLOCK.findall(pem) if _LABEL.search(label)}
+        other_kinds = labels - {b"PRIVATE KEY", b"RSA PRIVATE KEY", b"EC PRIVATE KEY"}
+        raise _UnusableError(_OTHER_KEY if other_kinds else _NO_KEY)
+    if found is None:
+        raise _UnusableError(_NO_KEY)
+    label, text = found.groups()
     try:
-        return _ALGORITHM.match(base64.b64decode(content)) is not None
-    except (binascii.Error, ValueError):
-        return True  # it is read by nothing
+        content = base64.b64decode(b"".join(text.split()), validate=True)
+    except ValueError:
+        raise _UnusableError(_NO_KEY) from None
+    if label == b"PRIVATE KEY" and _ALGORITHM.match(content) is None:
+        raise _UnusableError(_OTHER_KEY)
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, base64.encodebytes(content), label)
+
+
+_NO_KEY = "tls.key is not a private key in PEM format"
+_OTHER_KEY = "tls.key is not an RSA, ECDSA or EdDSA key; use one of these"
+
+
+def _no_password() -> str:
+    raise _UnusableError("tls.key is encrypted")
 
 
 _REFUSALS = {
@@ -321,9 +349,9 @@ _REFUSALS = {
 
 def _check_chain(certificate: bytes, key: bytes) -> None:
     """Routers have OpenSSL load the files, which refuses some that are well-formed. Raises _UnusableError."""
-    with _file(certificate) as chain_file, _file(key) as key_file:
+    with _file(certificate) as chain_file, _file(_only_key(key)) as key_file:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, lambda: "")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, _no_password)
         except ssl.SSLError as error:
             text = f"OpenSSL does not take tls.crt with tls.key: {_reason(error)}"
             raise _UnusableError(_REFUSALS.get(error.reason or "", text)) from None

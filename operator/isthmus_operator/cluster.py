@@ -165,7 +165,9 @@ class Cluster:
         """All objects of a kind, in one namespace or in all."""
         return [item async for page in self.pages(kind, namespace, **query) for item in page]
 
-    async def pages(self, kind: str, namespace: str | None, **query: str) -> AsyncIterator[Sequence[Manifest]]:
+    async def pages(
+        self, kind: str, namespace: str | None, **query: str
+    ) -> AsyncIterator[Sequence[Manifest]]:
         """The same, in pieces that bound the memory for an answer."""
         query = {"limit": str(LIST_CHUNK), **query}
         while True:

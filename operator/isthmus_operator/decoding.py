@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from json.decoder import scanstring
 from typing import Any, TypeVar
 
 from .bodies import KINDS, retained
@@ -125,7 +124,7 @@ def _fields(text: str, at: int) -> tuple[dict[str, Any], int]:
     while mark != "}":
         if mark != '"':
             raise ValueError(f"no JSON at {at}")
-        key, at = scanstring(text, at + 1, True)
+        key, at = _value(text, at)
         colon, at = _next(text, at)
         if colon != ":":
             raise ValueError(f"no JSON at {at}")

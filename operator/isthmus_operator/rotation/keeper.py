@@ -211,13 +211,13 @@ class Keeper:
                 del self._written[uid]
             elif found is None and known.ledger is not None:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
-                self._written[uid] = _Written.of(answer)
+                self._written[uid] = await asyncio.to_thread(_Written.of, answer)
             elif (
                 found is not None
                 and controller(found) is None
                 and refusal(found, profile, known=found["metadata"]["uid"] == known.uid) is None
             ):
-                await self._take(profile, _Written.of(found), past)
+                await self._take(profile, await asyncio.to_thread(_Written.of, found), past)
                 known = self._written[uid]
                 if known.ledger is not None:  # without an owner it would outlive its profile
                     self._written[uid] = await self._overwrite(profile, known, known.ledger)
@@ -242,7 +242,8 @@ class Keeper:
             "ownerReferences": [owner_reference(self._owner(profile))],
         }
         name, patch = self._secret(profile), {"metadata": metadata, "data": data}
-        return _Written.of(await self._cluster.merge("Secret", self._namespace, name, patch))
+        answer = await self._cluster.merge("Secret", self._namespace, name, patch)
+        return await asyncio.to_thread(_Written.of, answer)
 
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
         """Writes the ledger over the version that is known; what was in force stays if that fails."""
@@ -250,7 +251,8 @@ class Keeper:
         known = self._written.get(profile.metadata.uid)
         try:
             if known is None:
-                written = _Written.of(await self._cluster.create(self._manifest(profile, ledger)))
+                answer = await self._cluster.create(self._manifest(profile, ledger))
+                written = await asyncio.to_thread(_Written.of, answer)
             else:
                 written = await self._overwrite(profile, known, ledger)
         except ApiError as error:
@@ -274,7 +276,7 @@ class Keeper:
             if text is not None:
                 return Problem("ObjectConflict", text, transient=False)
         if found is not None:
-            await self._take(profile, _Written.of(found), Past())
+            await self._take(profile, await asyncio.to_thread(_Written.of, found), Past())
         return Problem("ApplyFailed", "the ledger was changed by somebody else", transient=True)
 
     def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:

@@ -65,7 +65,11 @@ def test_good_material_has_no_problem() -> None:
         ({"tls.crt": GOOD["tls.key"]}, "tls.crt is not a certificate in PEM format"),
         ({"tls.crt": GOOD["tls.crt"][:200]}, "tls.crt is not a certificate in PEM format"),
         ({"ca.crt": b"garbage"}, "ca.crt is not a certificate in PEM format"),
-        (INDENTED, "OpenSSL does not take tls.crt with tls.key: it is not the PEM format that it reads"),
+        (INDENTED, "tls.key is not a private key in PEM format"),
+        (
+            {"tls.crt": INDENTED["tls.crt"]},
+            "OpenSSL does not take tls.crt with tls.key: it is not the PEM format that it reads",
+        ),
         (
             {"ca.crt": INDENTED["ca.crt"]},
             "OpenSSL does not take ca.crt: it is not the PEM format that it reads",
@@ -98,6 +102,36 @@ def test_forms_of_private_keys() -> None:
         assert problem({**GOOD, "tls.key": pem}) is None
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     assert problem({**GOOD, "tls.key": locked}) == "tls.key is encrypted"
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    attributes = b"Bag Attributes\n    friendlyName: x\nKey Attributes: <No Attributes>\n"
+    for pem in (
+        parameters + GOOD["tls.key"],
+        attributes + GOOD["tls.key"],
+        GOOD["tls.key"] + GOOD["tls.crt"],
+    ):
+        assert problem({**GOOD, "tls.key": pem}) is None
+    assert problem({**GOOD, "tls.key": GOOD["tls.key"].replace(b"\n", b"\r\n")}) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"x %b" + GOOD["tls.key"],
+        GOOD["tls.key"] + b"%b",
+        GOOD["tls.key"].replace(b"-----BEGIN", b"%b-----BEGIN", 1),
+        b"-----begin private key-----\nAAAA\n-----end private key-----\n%b",
+        b"-----BEGIN DH PARAMETERS-----\nAAAA\n-----END DH PARAMETERS-----\n%b",
+        GOOD["tls.key"].replace(b"KEY-----\n", b"KEY-----\nX-Y: z\n\n", 1),
+        GOOD["tls.key"].replace(b"-----BEGIN", b"x -----BEGIN", 1),
+        GOOD["tls.key"].replace(b"\n-----END", b"=A=\n-----END", 1),
+    ],
+    ids=["before", "after", "both", "lower case", "parameters", "header", "middle of a line", "padding"],
+)
+def test_a_key_that_parsers_read_differently_is_refused(other: bytes) -> None:
+    """One parser takes the first block in the middle of a line, and another one the first at the beginning of one. Both
+    skip headers, behind which there can be a key that takes minutes to read."""
+    pem = other.replace(b"%b", GOOD["tls.key"])
+    assert problem({**GOOD, "tls.key": pem}) == "tls.key is not a private key in PEM format"
 
 
 def test_a_key_too_short_for_tls_is_refused_before_routers_do() -> None:

@@ -18,7 +18,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 from tests.unit.operator.support import connector, link_route, model, router, ssl_profile, tls_data
 
@@ -335,6 +341,26 @@ def test_private_keys_that_take_long_to_read(algorithm: str) -> None:
     with at_most(0.3):
         problem = examine(None, tls_data()["tls.crt"], key).problem
     assert problem == "tls.key is not an RSA, ECDSA or EdDSA key; use one of these"
+
+
+def test_a_slow_key_behind_a_header_is_refused() -> None:
+    """A DSA key of 60,000 bits behind one line stopped the operator for all namespaces, whose threads wait for it."""
+    p, q, g, x = odd(12_000), odd(256), odd(11_999), odd(11_998)
+    algorithm = der(6, bytes.fromhex("2A8648CE380401")) + der(0x30, b"".join(map(integer, (p, q, g))))
+    key = pem("PRIVATE KEY", der(0x30, integer(0) + der(0x30, algorithm) + der(4, integer(x))))
+    with at_most(0.3):
+        problem = examine(None, tls_data()["tls.crt"], key.replace(b"\n", b"\nX-Y: z\n\n", 1)).problem
+    assert problem == "tls.key is not a private key in PEM format"
+
+
+def test_an_encrypted_key_beside_a_valid_one_is_refused() -> None:
+    """The block states how often a password is hashed to decrypt it: up to 2^31 times, which takes hours."""
+    data = tls_data()
+    key = load_pem_private_key(data["tls.key"], password=None)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    with at_most(0.3):
+        problem = examine(None, data["tls.crt"], b"x " + data["tls.key"] + secret).problem
+    assert problem == "tls.key is encrypted"
 
 
 def test_a_private_key_that_is_too_long() -> None:
