@@ -17,6 +17,7 @@ from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
+from isthmus_router.amqp.kernel.handles import written
 from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
@@ -323,6 +324,8 @@ class AmqpConnection(ConnectionState):
                     self.driver.forwarder.room(link)
                 else:
                     self.stalled.add(link)
+        if self.unwritten:
+            self.unwritten = written(self.unwritten)
         if self.after_write:
             self.detached.written()
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left

@@ -19,7 +19,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLong, PyLong_FromVoidPtr
 from cpython.object cimport PyObject, PyTypeObject
 from isthmus_router.amqp.kernel.engine cimport (
-    Bytes, check_pointer, get, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
+    Bytes, check_pointer, get, of_size, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
     to_state, to_tag, with_bytes, with_credit, with_room, with_state, with_tag,
 )
 from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
@@ -33,6 +33,7 @@ from cproton_ffi import ffi
 
 from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
+from isthmus_router.amqp.kernel.buffers import BUFFER_PLACE, RETAINED_BYTES, WRITTEN_AT_ONCE
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
 from isthmus_router.core.address import Address
@@ -84,6 +85,7 @@ def no_user_in(bytes message not None):
 
 
 include "slots.pxi"
+include "buffers.pxi"
 
 cdef object _zero = 0
 
@@ -361,7 +363,7 @@ cdef class Drain:
             found = self.link_to(sink, route, skip, size)
             out = <PyObject *>found
         settled = pn_delivery_settled(pn)
-        pn_link_advance(at)
+        end_read(at, pn)
         _count(link, link_deliveries)
         bucket = bucket_of(size - skip)
         add_message(_cell(link), size - skip, bucket)
@@ -435,6 +437,11 @@ cdef class Drain:
             self.touch(<object>get(get(link, link_connection), connection_io))
         if not pn_delivery_partial(pn):
             return _TO_DO
+        give_back(pn)
+        for index in range(count):
+            branch = <PyObject *>PyList_GET_ITEM(branches, index)
+            if is_large(pointer(get(branch, self.branch_pn))):
+                give_back_written(get(branch, self.branch_link), pointer(get(branch, self.branch_pn)))
         put(stream, self.stream_up_to_date, _true)
         return _GO_ON
 
@@ -521,7 +528,7 @@ cdef class Drain:
             _count(out, link_presettled)
             pn_delivery_settle(pn)
         else:
-            pn_link_advance(at)
+            end_sent(out, at, pn)
             PyDict_SetItem(<object>get(out, link_unsettled), PyLong_FromVoidPtr(pn), record)
         return self.touch(driver)
 

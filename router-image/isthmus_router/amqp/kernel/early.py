@@ -16,11 +16,11 @@ from cproton_ffi.lib import (
     pn_delivery_pending,
     pn_delivery_settle,
     pn_delivery_settled,
-    pn_link_advance,
     pn_link_recv,
 )
 
 from isthmus_router.amqp.kernel.delivery import Stream
+from isthmus_router.amqp.kernel.handles import advance
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.core.model import Link
 from isthmus_router.message.sections import FLAG_STREAMING, IncompleteError, SectionError, decode_annotations
@@ -67,7 +67,7 @@ class EarlyDeliveries:
             if 0 < link.max_message_size < size:
                 forwarder.too_large(link, pn)
                 return False
-            pn_link_advance(link.io)
+            advance(link)
             forwarder.whole(link, pn, size)
             return True
         try:
@@ -75,7 +75,7 @@ class EarlyDeliveries:
         except SectionError as error:
             if pn_delivery_partial(pn):
                 return forwarder.streams.begin(link, pn, size)
-            pn_link_advance(link.io)
+            advance(link)
             link.deliveries += 1
             forwarder.settlement.count_message(link, size)
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))

@@ -21,6 +21,7 @@ ctypedef struct Bytes:  # pn_bytes_t
     const char *start
 
 ctypedef void *(*to_pointer)(void *) noexcept nogil
+ctypedef void *(*of_size)(size_t) noexcept nogil
 ctypedef void *(*with_int)(void *, int) noexcept nogil
 ctypedef bint (*to_bool)(void *) noexcept nogil
 ctypedef int (*to_int)(void *) noexcept nogil

@@ -29,7 +29,6 @@ from cproton_ffi.lib import (
     pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
-    pn_link_advance,
     pn_link_credit,
     pn_link_current,
     pn_link_queued,
@@ -54,7 +53,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
 )
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
-from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
+from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, key
 from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.outgoing import (
@@ -190,7 +189,7 @@ class Forwarder:
             if self.streams.begin(link, pn, size):
                 self.readable(link)
         else:
-            pn_link_advance(link.io)
+            advance(link)
             self.whole(link, pn, size)
 
     def readable(self, link: Link) -> None:
@@ -218,7 +217,7 @@ class Forwarder:
                     while pn_link_recv(pn_link, buffer, CHUNK_BYTES) > 0:
                         pass
                     return
-                pn_link_advance(pn_link)
+                advance(link)
                 self.settlement.reject(link, pn, NO_TRANSACTION, pn_delivery_settled(pn))
                 continue
             size = pn_delivery_pending(pn)
@@ -244,7 +243,7 @@ class Forwarder:
                     return
                 continue
             pn_link_recv(pn_link, buffer, size)
-            pn_link_advance(pn_link)
+            advance(link)
             self.whole(link, pn, size)
 
     def overdrawn(self, link: Link) -> None:
@@ -408,7 +407,7 @@ class Forwarder:
         if record is None:
             self.settlement.sent_presettled(out, pn)
         else:
-            pn_link_advance(pn_out)
+            advance(out)
             out.unsettled[key(pn)] = record
             if out.sends_settled:
                 self.settlement.sent_settled(out, pn, record)
@@ -610,7 +609,7 @@ class Forwarder:
             pn_link_recv(link.io, self.buffer + len(head), size - len(head))
         link.stream = None
         self.parking.keep_no_more(stream)
-        pn_link_advance(link.io)
+        advance(link)
         self.whole(link, pn, size)
 
 

@@ -15,13 +15,27 @@ log = logging.getLogger("ROUTER")
 try:
     if os.environ.get("ISTHMUS_KERNEL") == "python":
         raise ImportError("the environment asks for Python")
-    from isthmus_router.amqp.kernel.drain import Drain, handle, key
+    from isthmus_router.amqp.kernel.drain import (
+        Drain,
+        advance,
+        handle,
+        key,
+        release,
+        release_written,
+        written,
+    )
 
     WHY_NOT_COMPILED: str | None = None
     """Why everything is forwarded in Python."""
 except ImportError as error:
     WHY_NOT_COMPILED = str(error)
     Drain: Any = None  # type: ignore[no-redef]
+    from isthmus_router.amqp.kernel.buffers import (
+        advance,
+        release,
+        release_written,
+        written,
+    )
 
     def key(pn: Any) -> Any:
         """What the kernel knows a delivery by."""
@@ -32,4 +46,13 @@ except ImportError as error:
         return address
 
 
-__all__ = ["WHY_NOT_COMPILED", "Drain", "handle", "key"]
+__all__ = [
+    "WHY_NOT_COMPILED",
+    "Drain",
+    "advance",
+    "handle",
+    "key",
+    "release",
+    "release_written",
+    "written",
+]

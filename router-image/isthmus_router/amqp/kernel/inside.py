@@ -20,14 +20,13 @@ from cproton_ffi.lib import (
     pn_delivery_settle,
     pn_delivery_update,
     pn_disposition_condition,
-    pn_link_advance,
     pn_link_credit,
     pn_link_send,
 )
 
 from isthmus_router.amqp.engine import set_condition
 from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Stream
-from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.handles import advance, key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.address import InProcessConsumer, SettlingConsumer
 from isthmus_router.core.model import Link
@@ -160,7 +159,7 @@ class Inside:
             if annotates:
                 pn_link_send(pn_link, annotations, len(annotations))
             pn_link_send(pn_link, payload, len(payload))
-            pn_link_advance(pn_link)
+            advance(link)
             link.deliveries += 1
             settlement.count_message(link, len(payload))
             unsettled[key(pn)] = record

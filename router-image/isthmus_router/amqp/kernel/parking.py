@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from cproton_ffi.lib import (
     PN_RELEASED,
     pn_delivery,
-    pn_link_advance,
     pn_link_credit,
     pn_link_drained,
     pn_link_get_drain,
@@ -22,7 +21,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Branch, Delivery, Fanout, Hold, Parked, Stream, Waiting
-from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.handles import advance, key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, LinkType
@@ -154,7 +153,7 @@ class Parking:
                 out.parked_presettled.popleft()
                 settlement.sent_presettled(out, pn)
             else:
-                pn_link_advance(pn_out)
+                advance(out)
                 out.unsettled[key(pn)] = item.record
                 if out.sends_settled:
                     settlement.sent_settled(out, pn, item.record)

@@ -86,8 +86,8 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     bucket = bucket_of(size)
     add_message(_cell(link), size, bucket)
     add_message(_cell(out), size, bucket)
-    pn_link_advance(to)
-    pn_link_advance(at)
+    end_sent(out, to, sent)
+    end_read(at, pn)
     if pn_delivery_settled(pn):
         _count(link, link_presettled)
         _count(out, link_presettled)

@@ -25,7 +25,6 @@ from cproton_ffi.lib import (
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_tag,
-    pn_link_advance,
     pn_link_credit,
     pn_link_current,
     pn_link_drained,
@@ -41,7 +40,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
-from isthmus_router.amqp.kernel.handles import handle, key
+from isthmus_router.amqp.kernel.handles import advance, handle, key, release, release_written
 from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room
 from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
@@ -231,7 +230,11 @@ class RoutedLinks:
             if 0 < link.max_message_size < record.size:
                 self._forwarder.too_large(link, pn)
                 return False
-        if pn_delivery_partial(pn) or not self._forwarder.pieces.may_end(link, pn):
+        if pn_delivery_partial(pn):
+            release(pn)
+            release_written(out, handle(record.outgoing))
+            return False
+        if not self._forwarder.pieces.may_end(link, pn):
             return False
         self._passed(link, out, pn, record)
         return True
@@ -241,8 +244,8 @@ class RoutedLinks:
         link.stream = None
         self._settlement.count_message(link, record.size)
         self._settlement.count_message(out, record.size)
-        pn_link_advance(out.io)
-        pn_link_advance(link.io)
+        advance(out)
+        advance(link)
         self._settlement.touch(out.connection)
         if pn_delivery_settled(pn):
             link.presettled += 1

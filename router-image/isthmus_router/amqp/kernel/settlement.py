@@ -21,7 +21,6 @@ from cproton_ffi.lib import (
     pn_delivery_update,
     pn_disposition_condition,
     pn_disposition_set_failed,
-    pn_link_advance,
     pn_link_credit,
     pn_link_flow,
     pn_link_get_drain,
@@ -29,7 +28,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.engine import set_condition
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept, Passed
-from isthmus_router.amqp.kernel.handles import handle, key
+from isthmus_router.amqp.kernel.handles import advance, handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
 from isthmus_router.amqp.kernel.states import TERMINAL, copy_details, copy_state
 from isthmus_router.core.model import Connection, Link
@@ -342,7 +341,7 @@ class Settlement:
     def sent_presettled(self, out: Link, pn: Any) -> None:
         """A pre-settled message is on its way; a receiver that wants none such settles it, for nobody's sake."""
         if out.sends_unsettled:
-            pn_link_advance(out.io)
+            advance(out)
             out.unsettled[key(pn)] = Delivery(None, None, None, self.now)
         else:
             out.presettled += 1

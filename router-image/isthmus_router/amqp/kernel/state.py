@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus_router.amqp.engine import Pointer
 
@@ -27,6 +27,7 @@ class ConnectionState:
         "stirred",
         "transport",
         "unfinished",
+        "unwritten",
         "writable",
         "write_blocked",
     )
@@ -51,6 +52,8 @@ class ConnectionState:
         """OUT links that could send more once written bytes have left."""
         self.fresh_sessions: list[Pointer] = []
         """Begun by this router, but nothing of them is written yet."""
+        self.unwritten: list[Any] = []
+        """Deliveries with large buffers, to be given back once these are written (`buffers`)."""
         self.after_write = False
         """Something waits until all is written, or read."""
         self.closed = False

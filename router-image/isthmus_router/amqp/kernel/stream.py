@@ -26,7 +26,6 @@ from cproton_ffi.lib import (
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_updated,
-    pn_link_advance,
     pn_link_credit,
     pn_link_recv,
     pn_link_send,
@@ -42,7 +41,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
     Waiting,
 )
-from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.handles import advance, key, release, release_written
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
@@ -275,6 +274,9 @@ class Streams:
                     self._collect(stream, forwarder.view[:size])
                 forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
+                release(pn)
+                for branch in stream.branches:
+                    release_written(branch.link, branch.pn)
                 stream.up_to_date = True
                 return False
             elif forwarder.pieces.may_end(link, pn):
@@ -370,7 +372,7 @@ class Streams:
             self.settled_after_all(stream)
         record = stream.record
         link.stream = None
-        pn_link_advance(link.io)
+        advance(link)
         forwarder.settlement.touch(link.connection)
         branches = stream.branches
         body_size = stream.size - stream.skip
@@ -378,7 +380,7 @@ class Streams:
         for branch in branches:
             out, pn = branch.link, branch.pn
             forwarder.settlement.count_message(out, body_size)
-            pn_link_advance(out.io)
+            advance(out)
             # The last bytes may have been written before the end was known, or while it had to wait.
             forwarder.settlement.touch(out.connection)
             if record is None:

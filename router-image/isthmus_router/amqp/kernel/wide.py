@@ -26,7 +26,6 @@ from cproton_ffi.lib import (
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_updated,
-    pn_link_advance,
     pn_link_credit,
     pn_link_recv,
     pn_link_send,
@@ -34,7 +33,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Delivery, Stream
-from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.handles import advance, key, release, release_written
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.parking import PLACE_BYTES
 from isthmus_router.amqp.kernel.selective import fits
@@ -184,7 +183,7 @@ class WideStreams:
         reads_on = not pn_link_state(link.io) & PN_LOCAL_CLOSED
         if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON}:
             if reads_on and self._take_rest(stream):
-                pn_link_advance(link.io)
+                advance(link)
             else:
                 reads_on = reads_on and pn_delivery_aborted(pn)
                 self._go_through(stream, _Stage.ABORT)
@@ -280,12 +279,13 @@ class WideStreams:
             forwarder.settlement.touch(link.connection)
             self._go_through(stream, _Stage.PASS_ON)
         elif pn_delivery_partial(pn):
+            release(pn)
             stream.up_to_date = True
             return False
         elif forwarder.pieces.may_end(link, pn):
             if pn_delivery_settled(pn):
                 self._streams.settled_after_all(stream)
-            pn_link_advance(link.io)
+            advance(link)
             if stream.record is None:
                 pn_delivery_settle(pn)
             stream.pn = ffi.NULL
@@ -330,6 +330,7 @@ class WideStreams:
             return False
         if fits(out, stream.size):
             pn_link_send(out.io, stream.chunk, len(stream.chunk))
+            release_written(out, branch.pn)
             settlement.touch(out.connection)
         else:
             self._abort(stream, branch)
@@ -340,7 +341,7 @@ class WideStreams:
         out, pn, record, settlement = branch.link, branch.pn, stream.record, self._forwarder.settlement
         del stream.receivers[out]
         settlement.count_message(out, stream.size - stream.skip)
-        pn_link_advance(out.io)
+        advance(out)
         settlement.touch(out.connection)
         if record is None:
             settlement.sent_presettled(out, pn)

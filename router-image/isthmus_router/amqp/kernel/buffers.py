@@ -1,0 +1,123 @@
+"""Memory that deliveries retain in the engine.
+
+A delivery has a buffer for what has arrived and is not read, or is to be sent and not written. The engine empties it
+and never makes it smaller, until the delivery is settled and beyond: the router would hold 128 KiB for each message of
+60 KB that a receiver has and does not settle. So large buffers are given back when they are empty.
+
+Source: `pn_delivery_t` and `pn_buffer_t` of qpid-proton, `core/engine-internal.h` and `core/buffer.c`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import cproton_ffi
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import Pointer
+
+if TYPE_CHECKING:
+    from isthmus_router.core.model import Link
+
+RETAINED_BYTES = 4096
+"""Capacity of a buffer that a delivery retains."""
+WRITTEN_AT_ONCE = 256
+"""Deliveries that are examined after each write, at least; half of them if there are more."""
+
+_library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
+_buffer, _free, _capacity, _size = (
+    _library.pn_buffer,
+    _library.pn_buffer_free,
+    _library.pn_buffer_capacity,
+    _library.pn_buffer_size,
+)
+_buffer.restype, _buffer.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_free.restype, _free.argtypes = None, [ctypes.c_void_p]
+for _of_buffer in (_capacity, _size):
+    _of_buffer.restype, _of_buffer.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+_record = _library.pn_delivery_attachments
+_record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+_WORDS = 64
+"""Words of a delivery that are searched. It has more."""
+_cast = ffi.cast
+
+
+def _place() -> int:
+    """Which word of a delivery points to its buffer: the one before that for its context. ImportError if not."""
+    connection = lib.pn_connection()
+    session = lib.pn_session(connection)
+    link = lib.pn_sender(session, b"probe")
+    tag = ffi.new("pn_bytes_t *")
+    text = ffi.new("char[]", b"0")
+    tag.start, tag.size = text, 1
+    delivery = lib.pn_delivery(link, tag[0])
+    lib.pn_link_send(link, bytes(3000), 3000)
+    words = ffi.unpack(_cast("uintptr_t *", delivery), _WORDS)
+    context = _record(int(_cast("uintptr_t", delivery)))
+    place = words.index(context) - 1 if words.count(context) == 1 else -1
+    right = (
+        place > 0
+        and words[place] % ffi.sizeof("void *") == 0
+        and abs(words[place] - int(_cast("uintptr_t", delivery))) < 2**32
+        and (_size(words[place]), _capacity(words[place])) == (3000, 4096)
+    )
+    lib.pn_link_free(link)
+    lib.pn_session_free(session)
+    lib.pn_connection_release(connection)
+    lib.pn_decref(connection)
+    if not right:
+        raise ImportError("the deliveries of the engine are laid out in another way than expected")
+    return place
+
+
+BUFFER_PLACE = _place()
+"""Word of a delivery."""
+
+
+def capacity(pn: Pointer) -> int:
+    """Of the buffer of a delivery, in bytes."""
+    return int(_capacity(_cast("uintptr_t *", pn)[BUFFER_PLACE]))
+
+
+def release(pn: Pointer) -> None:
+    """Give the buffer of a delivery back if it is large and empty."""
+    words = _cast("uintptr_t *", pn)
+    before = words[BUFFER_PLACE]
+    if _capacity(before) > RETAINED_BYTES and _size(before) == 0 and (empty := _buffer(0)):
+        words[BUFFER_PLACE] = empty
+        _free(before)
+
+
+def release_written(out: Link, pn: Pointer) -> None:
+    """Give the buffer of a delivery on an OUT link back, if it is large, once what it holds is written."""
+    if capacity(pn) > RETAINED_BYTES:
+        out.connection.io.unwritten.append(pn)
+
+
+def advance(link: Link) -> None:
+    """End the current delivery of a link: all of it has been read, or given to the engine."""
+    pn = lib.pn_link_current(link.io)
+    if pn == ffi.NULL:
+        return
+    lib.pn_link_advance(link.io)
+    if link.incoming:
+        release(pn)
+    else:
+        release_written(link, pn)
+
+
+def written(deliveries: list[Pointer]) -> list[Pointer]:
+    """Give buffers back after a write; returns the deliveries to examine after the next one.
+
+    The engine keeps the memory of a delivery until the end of its connection, also for another one after it.
+    """
+    count = max(WRITTEN_AT_ONCE, len(deliveries) // 2)
+    left = deliveries[count:]
+    for pn in deliveries[:count]:
+        if lib.pn_delivery_pending(pn):
+            left.append(pn)
+        else:
+            release(pn)
+    return left
