@@ -73,7 +73,7 @@ def written(list deliveries not None):
     cdef void *pn
     for number in deliveries[:count]:
         pn = <void *><uintptr_t>number
-        if pn_delivery_pending(pn):
+        if pn_buffer_size(buffer_of(pn)):
             PyList_Append(left, number)
         else:
             give_back(pn)

@@ -78,7 +78,11 @@ BUFFER_PLACE = _place()
 
 def capacity(pn: Pointer) -> int:
     """Of the buffer of a delivery, in bytes."""
-    return int(_capacity(_cast("uintptr_t *", pn)[BUFFER_PLACE]))
+    return int(_capacity(_buffer_of(pn)))
+
+
+def _buffer_of(pn: Pointer) -> int:
+    return int(_cast("uintptr_t *", pn)[BUFFER_PLACE])
 
 
 def release(pn: Pointer) -> None:
@@ -116,7 +120,7 @@ def written(deliveries: list[Pointer]) -> list[Pointer]:
     count = max(WRITTEN_AT_ONCE, len(deliveries) // 2)
     left = deliveries[count:]
     for pn in deliveries[:count]:
-        if lib.pn_delivery_pending(pn):
+        if _size(_buffer_of(pn)):
             left.append(pn)
         else:
             release(pn)

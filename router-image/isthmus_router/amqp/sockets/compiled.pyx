@@ -19,6 +19,7 @@ from isthmus_router.amqp.kernel.engine cimport (
 
 import os
 
+from isthmus_router.amqp.kernel.handles import written
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.sockets import layers, limits, outcome, pieces
 
@@ -80,6 +81,7 @@ cdef Py_ssize_t state_fresh_sessions = offset(ConnectionState, "fresh_sessions")
 cdef Py_ssize_t state_links = offset(ConnectionState, "links")
 cdef Py_ssize_t state_stalled = offset(ConnectionState, "stalled")
 cdef Py_ssize_t state_stirred = offset(ConnectionState, "stirred")
+cdef Py_ssize_t state_unwritten = offset(ConnectionState, "unwritten")
 cdef Py_ssize_t state_transport = offset(ConnectionState, "transport")
 cdef Py_ssize_t state_unfinished = offset(ConnectionState, "unfinished")
 cdef Py_ssize_t state_writable = offset(ConnectionState, "writable")
@@ -677,6 +679,8 @@ cdef class Poller:
             state = <PyObject *>connection
             result = outcome
             found = None
+            if PyList_GET_SIZE(<object>get(state, state_unwritten)) and get(state, state_closed) != TRUE:
+                put(state, state_unwritten, written(<object>get(state, state_unwritten)))
             if (
                 result == WRITTEN
                 and self.drain is not None
