@@ -3,10 +3,14 @@
 A consumer's burden is what it has under way, or for the path to another router, what is under way there plus the
 path's cost. Who has nothing to do is mostly found at once, and who is much less loaded than the others stays known for
 a while, so that a delivery costs about the same with ten consumers and with thousands.
+
+The consumers of a `closest` address take turns. Who lets deliveries wait is passed over and left out of the turns until
+it eases.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -23,10 +27,11 @@ NOBODY = 1 << 30
 class Balance:
     """What is known of the consumers of one address.
 
-    All but `candidate` have a burden of `least` or more, as far as they belong to routes that have them all.
+    All but `candidate` have a burden of `least` or more, as far as they belong to routes that have them all. Where
+    consumers take turns, `least` is more than nothing while some of them are in no line.
     """
 
-    __slots__ = ("candidate", "least", "turn")
+    __slots__ = ("candidate", "least", "lines", "turn")
 
     def __init__(self) -> None:
         self.turn = 0
@@ -37,6 +42,47 @@ class Balance:
         """The consumers have changed."""
         self.candidate: Link | PathLoad | None = None
         self.least = 0
+        self.lines: tuple[OrderedDict[Link, None], OrderedDict[Link, None]] | None = None
+        """Where they take turns: at least all that take deliveries, and all that let them wait but have room."""
+
+    def next_in_turn(self, route: Route) -> Link:
+        """The link of the next delivery where they take turns: those that let deliveries wait come last."""
+        assert route.address is not None
+        lines = self.lines
+        if lines is None:
+            lines = self.lines = OrderedDict(), OrderedDict()
+            self.least = 0
+            for link in route.address.consumers:
+                self._put_in_line(link)
+        sinks = cast("list[Link]", route.sinks)
+        count = len(sinks)
+        if not route.whole and route.members is None:
+            route.members = frozenset(sinks)
+        for patience, line in enumerate(lines):
+            for _ in range(len(line)):
+                link = next(iter(line))
+                if link.burden() // RELUCTANT > patience:
+                    del line[link]
+                    self._put_in_line(link)
+                    continue
+                line.move_to_end(link)
+                if route.members is None:
+                    there = link.place < count and sinks[link.place] is link
+                else:
+                    there = link in route.members
+                if there:
+                    return link
+        self.turn = (self.turn + 1) % count
+        return sinks[self.turn]
+
+    def _put_in_line(self, link: Link) -> None:
+        """Give a link a turn among those who are as reluctant; none if it is at its capacity."""
+        assert self.lines is not None
+        reluctance = link.burden() // RELUCTANT
+        if reluctance:
+            self.least = NOBODY
+        if reluctance < len(self.lines):
+            self.lines[reluctance][link] = None
 
     def choose(self, route: Route) -> int:
         """Which of the route's sinks gets the next delivery: one with the smallest burden."""
@@ -70,6 +116,11 @@ class Balance:
 
     def eased(self, consumer: Link | PathLoad) -> None:
         """A consumer may have a smaller burden than before."""
+        if self.lines is not None:
+            link = cast("Link", consumer)
+            if link not in self.lines[0]:
+                self._put_in_line(link)
+            return
         candidate = self.candidate
         if consumer is candidate:
             return

@@ -88,6 +88,10 @@ class RoutePlanner:
             # From another interior router, the paths back to it are missing.
             if not missing and not (route.from_interior and address.remotes):
                 route.make_whole()
+        elif route.kind is RouteKind.ROTATE and isinstance(route.sinks[0], Link):
+            takers = [link for link in address.consumers if not link.proxy] or address.consumers
+            if len(route.sinks) == len(takers):
+                route.make_whole()
         if route.kind in ONE_OF_THE_SINKS and (
             resends or any(sink.__class__ is Link and sink.max_message_size for sink in route.sinks)
         ):

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import cast
 
 from isthmus_router.core.address import Address, InProcessConsumer, SettlingConsumer
-from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad
 
@@ -36,7 +35,7 @@ class RouteKind(Enum):
     IN_PROCESS = "in-process"
     """A consumer inside the router."""
     SELECTIVE = "selective"
-    """One of several, if it will take this delivery: see `Route.among`."""
+    """One of several, if it will take this delivery: see `Route.choose_for`."""
 
 
 ONE_OF_THE_SINKS = frozenset({RouteKind.SINGLE, RouteKind.ROTATE, RouteKind.BALANCE})
@@ -55,8 +54,10 @@ class Route:
         "from_interior",
         "handler",
         "kind",
+        "largest",
         "link",
         "loads",
+        "members",
         "owner",
         "prefix",
         "resends",
@@ -91,7 +92,11 @@ class Route:
         self.prefix = prefix
         self.loads = loads or []
         self.whole = False
-        """Of BALANCE: every consumer of the address is among the sinks (`Balance`)."""
+        """Every consumer of the address that comes into question is among the sinks (`Balance`)."""
+        self.members: frozenset[Sink] | None = None
+        """The sinks, as far as they have been asked for as a set."""
+        self.largest = 0
+        """Of SELECTIVE: bytes of the largest message that any of the sinks takes (0: any)."""
         self.handler = handler
         self.from_interior = False
         """Its deliveries come from another interior router."""
@@ -103,10 +108,11 @@ class Route:
         """The address whose changes make this route invalid."""
 
     def make_whole(self) -> None:
-        """No consumer of the address is missing among the sinks of this BALANCE."""
+        """No consumer of the address that comes into question is missing among the sinks."""
         self.whole = True
-        for place, load in enumerate(self.loads):
-            (load or cast("Link", self.sinks[place])).place = place
+        for place, sink in enumerate(self.sinks):
+            load = self.loads[place] if self.loads else None
+            (load or cast("Link", sink)).place = place
 
     @property
     def ingress(self) -> int:
@@ -129,6 +135,20 @@ class Route:
     def make_selective(self, *, resends: bool) -> None:
         """Look at each delivery before a receiver is chosen."""
         self.kind, self.link, self.resends = RouteKind.SELECTIVE, None, resends
+        sizes = [0 if isinstance(sink, Hop) else sink.max_message_size for sink in self.sinks]
+        self.largest = 0 if 0 in sizes else max(sizes)
+
+    def choose_for(self, size: int, tried: Collection[Sink] = ()) -> tuple[Sink, PathLoad | None] | None:
+        """As `choose`, but for a message of `size` bytes that some have been tried for; None without any."""
+        if 0 < self.largest < size:
+            return None
+        sink, load = self.choose()
+        if sink not in tried and (isinstance(sink, Hop) or not 0 < sink.max_message_size < size):
+            return sink, load
+        if load is not None and self.address is not None:
+            self.address.transit_closed -= 1
+        left = self.among(size, tried)
+        return None if left is None else left.choose()
 
     def among(self, size: int, tried: Collection[Sink] = ()) -> Route | None:
         """For a choice among the receivers that take `size` bytes and have not been tried; None without any."""
@@ -155,15 +175,9 @@ class Route:
                 self.address.transit_closed += 1
             return self.sinks[at], self.loads[at]
         sinks = self.sinks
-        count = len(sinks)
-        start = self.address.rotation
-        self.address.rotation = (start + 1) % 0x3FFFFFFF
-        best, least = sinks[start % count], 3
-        for step in range(count):
-            sink = sinks[(start + step) % count]
-            reluctance = 0 if isinstance(sink, Hop) else sink.burden() // RELUCTANT
-            if reluctance == 0:
-                return sink, None
-            if reluctance < least:
-                best, least = sink, reluctance
-        return best, None
+        if len(sinks) == 1:
+            return sinks[0], None
+        if isinstance(sinks[0], Hop):  # so are the others
+            self.address.rotation = (self.address.rotation + 1) % 0x3FFFFFFF
+            return sinks[self.address.rotation % len(sinks)], None
+        return self.address.balance.next_in_turn(self), None

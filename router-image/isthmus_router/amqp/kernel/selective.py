@@ -15,7 +15,8 @@ from cproton_ffi.lib import PN_RELEASED, pn_delivery_settle
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Kept
 from isthmus_router.core.model import Link
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.nodes import PathLoad
+from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import SectionError, decode_annotations
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ class Selective:
         """Forward the whole message in the buffer to a receiver that takes it."""
         forwarder = self._forwarder
         settlement = forwarder.settlement
-        left = route.among(size - skip)
-        if left is None:
+        found = route.choose_for(size - skip)
+        if found is None:
             settlement.reject(link, pn, too_large(size - skip), settled)
             return
-        sink, load = left.choose()
+        sink, load = found
         out = forwarder.out_link(sink, route, skip, size)
         if out is None:
             settlement.release(link, pn, settled)
@@ -105,24 +106,24 @@ class Selective:
         annotations = decode_annotations(section) if section else None
         route = planner.plan(kept.address, link, annotations)
         try:
-            left = route.among(size, kept.tried) if route.kind is RouteKind.SELECTIVE else None
-            if left is not None:
-                return self._along(route, left, kept, link)
+            found = route.choose_for(size, kept.tried) if route.kind is RouteKind.SELECTIVE else None
+            if found is not None:
+                return self._along(route, found, kept, link)
         finally:
             if route.owner is not None:
                 route.owner.retire(route)
         if kept.address is None:
             return False
         farther = planner.farther(kept.address, link, annotations, size, kept.tried)
-        if farther is None or not self._along(farther, farther, kept, link):
+        if farther is None or not self._along(farther, farther.choose(), kept, link):
             return False
         kept.address.transit_closed += farther.transit
         return True
 
-    def _along(self, route: Route, left: Route, kept: Kept, link: Link) -> bool:
+    def _along(self, route: Route, found: tuple[Sink, PathLoad | None], kept: Kept, link: Link) -> bool:
         forwarder = self._forwarder
         skip, size = kept.skip, len(kept.payload)
-        sink, load = left.choose()
+        sink, load = found
         forwarder.view[:size] = kept.payload
         out = forwarder.out_link(sink, route, skip, size)
         if out is None:

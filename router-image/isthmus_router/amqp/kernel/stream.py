@@ -104,12 +104,12 @@ class Streams:
         load: PathLoad | None = None
         known = size - skip + pn_delivery_pending(pn)
         if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE, RouteKind.SELECTIVE}:
-            left = route.among(known) if route.kind is RouteKind.SELECTIVE else route
-            if left is None:
+            found = route.choose_for(known) if route.kind is RouteKind.SELECTIVE else route.choose()
+            if found is None:
                 failure = too_large(known)
                 sinks = []
             else:
-                sink, load = left.choose()
+                sink, load = found
                 sinks = [sink]
         else:
             sinks = list(route.sinks)
