@@ -39,8 +39,8 @@ for _of_buffer in (_capacity, _size):
 _record = _library.pn_delivery_attachments
 _record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 
-_WORDS = 64
-"""Words of a delivery that are searched. It has more."""
+_WORDS = 40
+"""Words of a delivery that are searched. It has no fewer."""
 _cast = ffi.cast
 
 
