@@ -168,7 +168,7 @@ class EdgeLinkRoutes:
         self.core.port.work(self._tell_all_in_steps(exchange, link))
 
     def _tell_all_in_steps(self, exchange: Exchange, link: Link) -> Iterator[None]:
-        """Tell of all link routes that are there now. Those that change meanwhile are told like all changes."""
+        """Send all link routes that are known now. Later changes follow in messages of their own."""
         if exchange.tells is link:
             for keys in _messages(list(self._routing.table.all)):
                 self._tell(exchange, keys)
@@ -207,7 +207,7 @@ class EdgeLinkRoutes:
         for exchange in list(self.exchanges.values()):
             for keys in _messages([*self._routing.table.all, *exchange.told]):
                 if exchange.tells is None:
-                    break  # on another link the peer is told all
+                    break  # a new link begins with all link routes
                 self._tell(exchange, keys)
                 yield
 
