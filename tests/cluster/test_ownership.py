@@ -66,7 +66,8 @@ class Observed(Cluster):
 class World:
     """A namespace with resources and no operator."""
 
-    def __init__(self, api: Any, namespace: str, resources: list[Manifest]) -> None:
+    def __init__(self, cluster: harness.Cluster, api: Any, namespace: str, resources: list[Manifest]) -> None:
+        self.cluster = cluster
         self.operator = Observed(api)
         self.operator.acts = {}
         self.others = Cluster(api, manager="others")
@@ -85,6 +86,12 @@ class World:
 
     async def get(self, manifest: Manifest) -> Manifest | None:
         return await self.others.get(manifest["kind"], self.namespace, manifest["metadata"]["name"])
+
+    def is_untouched(self, manifest: Manifest) -> bool:
+        """The operator has written nothing of the object, which exists."""
+        name = f"{manifest['kind']}/{manifest['metadata']['name']}"
+        found = self.cluster.get(name, "--show-managed-fields", namespace=self.namespace)
+        return all(entry["manager"] != MANAGER for entry in found["metadata"]["managedFields"])
 
     async def converge(self, owner: Owner, *desired: Manifest, live: Manifest | None = None) -> Outcome:
         """With an operator that knows `live`."""
@@ -135,19 +142,12 @@ async def world(cluster: harness.Cluster, resources: tuple[str, list[Manifest]])
     await config.load_kube_config(  # type: ignore[no-untyped-call]
         config_file=str(cluster.provider.kubeconfig), client_configuration=configuration
     )
-    world = World(client.ApiClient(configuration), *resources)
+    world = World(cluster, client.ApiClient(configuration), *resources)
     yield world
     for _, items in world.owners:
         for item in items:
             await world.remove(item)
     await world.others.close()
-
-
-def is_untouched(found: Manifest | None) -> bool:
-    """The operator has written nothing of the object."""
-    return found is not None and all(
-        entry["manager"] != MANAGER for entry in found["metadata"]["managedFields"]
-    )
 
 
 @pytest.mark.parametrize("kind", CHILD_KINDS)
@@ -157,7 +157,7 @@ async def test_what_others_create_after_the_look_up_is_a_conflict(world: World, 
     outcome = await world.converge(owner, desired)
     assert [problem.reason for problem in outcome.problems] == ["ObjectConflict"]
     assert "was not made by the operator" in outcome.problems[0].message
-    assert is_untouched(await world.get(desired))
+    assert world.is_untouched(desired)
     assert not world.operator.acts
 
 
@@ -181,7 +181,7 @@ async def test_what_others_have_taken_since_it_was_seen_is_a_conflict(
     found = await world.get(desired)
     assert found is not None
     assert found["metadata"].get("labels", {}).get(LABEL_MANAGED_BY) != MANAGER
-    assert is_untouched(found) == (act == "replace")
+    assert world.is_untouched(desired) == (act == "replace")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CHILD_KINDS if kind != "PersistentVolumeClaim"])
@@ -251,7 +251,7 @@ async def test_a_uid_alone_is_a_precondition(world: World) -> None:
     with pytest.raises(ApiError) as applied:
         await world.operator.apply({**desired, "metadata": {**desired["metadata"], **metadata}})
     assert (merged.value.status, applied.value.status) == (409, 409)
-    assert is_untouched(await world.get(desired))
+    assert world.is_untouched(desired)
 
 
 def widening(found: Manifest) -> Manifest:

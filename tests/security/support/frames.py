@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -57,6 +59,9 @@ class Flood:
         self._socket = socket.create_connection(("localhost", port), source_address=source)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
+        self._socket.setblocking(False)
+        # A TLS connection must not be read and written at once by two threads.
+        self._turn = threading.Lock()
         self.closed = threading.Event()
         """The router has closed the connection, or this end has."""
         self.tail = b""
@@ -67,23 +72,55 @@ class Flood:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        with contextlib.suppress(OSError):
+            self.leave()
 
     def _receive(self) -> None:
+        data: bytes | None = None
         try:
-            while data := self._socket.recv(1 << 20):
-                self.tail = (self.tail + data)[-1000:]
-        except OSError:
+            while data != b"":
+                with self._turn:
+                    data = self._read()
+                if data is None:
+                    self._wait(select.POLLIN)
+                else:
+                    self.tail = (self.tail + data)[-1000:]
+        except (OSError, ValueError):  # ValueError: this end has closed the socket
             pass
         self.closed.set()
 
+    def _wait(self, event: int) -> None:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        poll.poll()
+
+    def _read(self) -> bytes | None:
+        """What has arrived, nothing at the end, or None if nothing has arrived."""
+        try:
+            return self._socket.recv(1 << 20)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
     def send(self, *data: bytes) -> bool:
         """Send bytes; whether the connection still takes them."""
+        left = memoryview(b"".join(data))
         try:
-            self._socket.sendall(b"".join(data))
-        except OSError:
+            while left:
+                with self._turn:
+                    sent = self._write(left)
+                if not sent:
+                    self._wait(select.POLLOUT)
+                left = left[sent:]
+        except (OSError, ValueError):
             return False
         return True
+
+    def _write(self, data: memoryview) -> int:
+        """The number of bytes that the connection has room for."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
 
     def finish(self) -> None:
         """Send no more, as a client that has said everything."""
