@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cproton_ffi
@@ -80,3 +84,14 @@ def test_a_buffer_can_be_used_again(link: Any, kernel: Any) -> None:
     assert capacity(pn) == 0
     again = delivery(link, 1, LARGE)
     assert lib.pn_delivery_pending(again) == len(LARGE)
+
+
+def test_buffers_are_found_with_an_allocator_that_separates_sizes() -> None:
+    command = ("gcc", "-print-file-name=libasan.so")
+    library = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(library).is_absolute():
+        pytest.skip("gcc has no AddressSanitizer")
+    environment = os.environ | {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"}
+    imported = [sys.executable, "-c", f"import {buffers.__name__}"]
+    ended = subprocess.run(imported, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
