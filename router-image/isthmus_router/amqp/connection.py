@@ -430,27 +430,32 @@ class AmqpConnection(ConnectionState):
         in_steps = not core.role.is_between_routers or (core.role is Role.EDGE and core.incoming)
         if in_steps and len(self.links) > MANY_LINKS:
             # The edge may be back before the last step: its downlinks go first.
-            downlinks = [link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK]
-            for link in downlinks:
-                del self.links[link.io]
-                self.driver.forget_link(link)
+            self._forget([link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK])
             links = list(self.links.values())
             self.links.clear()
             self.leaving = self.had_many_links = True
             self.driver.work(self._leave(core, links))
             return
-        for pn, link in list(self.links.items()):
-            del self.links[pn]
-            self.driver.forget_link(link)
+        self._forget(list(self.links.values()))
         self._left(core)
+
+    def _forget(self, links: list[Link]) -> None:
+        for link in links:
+            # What is read when a receiver is gone may be the end of its sender, on the same connection.
+            if self.links.pop(link.io, None) is not None:
+                self._forget_link(link)
+
+    def _forget_link(self, link: Link) -> None:
+        """The others are forgotten even if something is wrong with this one."""
+        try:
+            self.driver.forget_link(link)
+        except Exception as error:
+            self._log_error(error)
 
     def _leave(self, core: Connection, links: list[Link]) -> Iterator[None]:
         while links:
             for link in links:
-                try:
-                    self.driver.forget_link(link)
-                except Exception as error:
-                    self._log_error(error)
+                self._forget_link(link)
                 yield
             links = list(self.links.values())  # that this router has attached meanwhile
             self.links.clear()

@@ -1,0 +1,39 @@
+"""The end of a connection: nothing of it stays in the core."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.unit.amqp.rig import Rig
+from tests.unit.amqp.routed_ends import OwnEnd
+
+from isthmus_router.core.roles import Role
+
+FRAME = 16_384
+MOST_BYTES = 1_000_000
+HEAD = b"\x00\x53\x75\xb0\x7f\xff\xff\xff"
+ADDRESS = "balanced/own"
+
+
+def test_a_sender_that_is_refused_when_its_receiver_is_gone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = OwnEnd(rig, "peer-0", Role.NORMAL, frame=FRAME, capacity=2 * FRAME, max_message_size=MOST_BYTES)
+    rig.peers.append(peer)
+    receiver, sender = peer.session.receiver("first"), peer.session.sender("second")
+    receiver.source.address = sender.target.address = ADDRESS
+    receiver.open()
+    receiver.flow(10)
+    rig.settle_down()
+    sender.open()
+    rig.settle_down()
+    sender.delivery("too large")
+    sender.send(HEAD + bytes(2 * MOST_BYTES))
+    rig.settle_down()
+    assert rig.core.counters.messages_too_large == 0  # as long as the receiver has no room
+    with caplog.at_level(logging.ERROR):
+        peer.drop()
+    assert rig.core.counters.messages_too_large == 1
+    assert not caplog.records
+    assert not rig.core.connections
