@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from proton import Delivery, Message
+from tests.security.fuzz.container import Container
 from tests.security.fuzz.conversations import Conversation
 from tests.unit.amqp.rig import End, Peer, Rig, usable
 from tests.unit.amqp.routed_ends import LINK_ROUTE
@@ -30,6 +31,8 @@ from isthmus_router.policy.enforcer import PolicyEnforcer
 
 ROLES = (Role.NORMAL, Role.EDGE, Role.ROUTE_CONTAINER, Role.NORMAL, Role.INTER_ROUTER)
 MOST_PEERS = 4
+SHARED = (None, None, "balanced/a", "multicast/d", "b2.x")
+"""Addresses that the peers of a conversation share."""
 CALM_MESSAGES = 3
 CONVERSATIONS_OF_A_ROUTER = 50
 POLICIES_OF_4 = 2
@@ -89,7 +92,7 @@ class Errors(logging.Handler):
 
 
 class Play:
-    """A router, and two clients that keep to the rules."""
+    """A router, and two clients and a container that keep to the rules."""
 
     def __init__(self, *, compiled: bool, policy: bool) -> None:
         """`policy`: the router looks for the `user-id` of messages."""
@@ -108,16 +111,19 @@ class Play:
         self.rig.settle_down()
         assert usable(self._out)
         assert usable(self._back)
+        self.rig.peers.append(Container(self.rig))  # type: ignore[arg-type]
+        self.rig.settle_down()
         self._calm: list[Peer | End] = list(self.rig.peers)
 
     def talk(self, seed: int) -> None:
         """One conversation."""
         chance = random.Random(seed)
         talkers: list[End] = []
+        shared = chance.choice(SHARED)
         for index in range(chance.randint(1, MOST_PEERS)):
             role = chance.choice(ROLES)
             container = "shelf" if role is Role.ROUTE_CONTAINER else f"peer-{index}"
-            conversation = Conversation(chance, edge=role is Role.EDGE, container=container)
+            conversation = Conversation(chance, edge=role is Role.EDGE, container=container, shared=shared)
             talkers.append(Talker(self.rig, f"talker-{index}", role, conversation.pieces()))
         self.rig.peers += talkers  # type: ignore[arg-type]
         self.rig.settle_down()
@@ -130,7 +136,7 @@ class Play:
         self.rig.peers[:] = self._calm
         self._others_go_on()
         left = {one.peer for one in self.rig.driver.connections.values()}
-        assert left == {"peer-0", "peer-1"}, f"connections are left: {left}"
+        assert left == {one.router_side.peer for one in self._calm}, f"connections are left: {left}"
         for link in (link for one in self.rig.core.connections.values() for link in one.links):
             assert not link.unsettled, f"deliveries are left on {link.name}"
             assert not link.parked, f"messages are left for {link.name}"

@@ -48,6 +48,8 @@ CAPABILITIES = (
     *("qd.streaming-deliveries", "qd.resend-released") * 2,
 )
 MANY = UInt(2**31 - 1)
+WINDOWS = (*(MANY,) * 4, UInt(0), UInt(1), UInt(4), UInt(20))
+"""Frames that the router may send in a session; a message of more frames stays partly written."""
 STATES: dict[int, Callable[[random.Random], list[Any]]] = {
     0x23: lambda _: [UInt(0), ULong(0)],
     0x24: lambda _: [],
@@ -70,13 +72,19 @@ BITS_TURNED = 0.1
 """How many of them have wrong bits as well."""
 WRONG = (0.0, 0.01, 0.05)
 """How many frames are for a channel or a handle that is not there."""
+SHARED = 0.9
+"""How many links and messages have the address that the peers of a conversation share, if they do."""
+FRAME_BYTES = 16_000
+"""Payload of a frame that the router reads."""
 
 
 class Conversation:
     """What one peer sends, in pieces; the same for the same `chance`."""
 
-    def __init__(self, chance: random.Random, *, edge: bool, container: str) -> None:
+    def __init__(self, chance: random.Random, *, edge: bool, container: str, shared: str | None) -> None:
+        """`shared`: an address that most links have, if any."""
         self._chance = chance
+        self._shared = shared
         self._edge = edge
         self._container = container
         self._spoilt = chance.choice(SPOILT)
@@ -88,19 +96,24 @@ class Conversation:
         self._partial: dict[tuple[int, int], int] = {}
         """Deliveries that go on, by channel and handle."""
         self._names = 0
+        self._waits = False
+        """Whether the peer has attached a link on which it sends when it has credit."""
 
     def pieces(self) -> list[bytes]:
         """What is sent at once, one after the other."""
         chance = self._chance
         greeting = self._greeting()
-        frames = [self._action() for _ in range(chance.randrange(5, 80))]
-        if chance.random() < 0.3:
-            frames.append(self._frame(CLOSE, self._error()))
         pieces = [greeting, b""] if chance.random() < 0.98 else [b""]
-        for one in frames:
-            if chance.random() < 0.4:
+        if self._shared is not None and chance.random() < 0.7:  # without receivers, the others get no credit
+            pieces.append(self._attach(receiver=True))
+        for _ in range(chance.randrange(5, 80)):
+            waits, self._waits = self._waits, False
+            action = self._action()
+            if chance.random() < (0.9 if waits else 0.4):
                 pieces.append(b"")
-            pieces[-1] += one
+            pieces[-1] += action
+        if chance.random() < 0.3:
+            pieces.append(self._frame(CLOSE, self._error()))
         return pieces
 
     # Frames
@@ -154,7 +167,13 @@ class Conversation:
         self._links[channel] = {}
         self._partial = {key: number for key, number in self._partial.items() if key[0] != channel}
         reply = UShort(self._chance.randrange(2)) if self._chance.random() < self._wrong else None
-        return self._frame(BEGIN, [reply, UInt(0), MANY, MANY], channel=channel)
+        window = self._chance.choice(WINDOWS)
+        return self._frame(BEGIN, [reply, UInt(0), window, MANY], channel=channel)
+
+    def _address(self) -> str | None:
+        if self._shared is not None and self._chance.random() < SHARED:
+            return self._shared
+        return self._chance.choice(ADDRESSES)
 
     def _action(self) -> bytes:
         action = self._chance.choice(
@@ -184,7 +203,7 @@ class Conversation:
     def _terminus(self, code: int, address: str | None, *, target: bool) -> Described:
         chance = self._chance
         fields: list[Any] = [address]
-        if chance.random() < 0.5:
+        if chance.random() < (0.5 if self._shared is None else 0.1):
             dynamic = chance.random() < 0.1
             fields = [None if dynamic else address, UInt(0), Symbol("never"), UInt(0), dynamic]
             fields.append(None if chance.random() < 0.7 else {Symbol("x"): value(chance)})
@@ -194,10 +213,10 @@ class Conversation:
             fields.append(Symbol(chance.choice(CAPABILITIES)))
         return Described(ULong(code), fields)
 
-    def _attach(self, name: str | None = None) -> bytes:
+    def _attach(self, name: str | None = None, *, receiver: bool | None = None) -> bytes:
         chance = self._chance
-        receiver = chance.random() < 0.5
-        address = chance.choice(ADDRESSES)
+        receiver = chance.random() < 0.5 if receiver is None else receiver
+        address = self._address()
         self._names += 1
         given = name or f"{self._container}/{self._names if chance.random() >= self._wrong else 1}"
         channel = self._channel()
@@ -216,15 +235,18 @@ class Conversation:
             None,
             None,
             UInt(chance.choice((0, 0, 0, 2**32 - 1))),
-            ULong(chance.choice((0, 100, 2**63 - 1, 2**64 - 1))),
+            ULong(chance.choice((*(0,) * 5, 100, 2**63 - 1, 2**64 - 1))),
         ]
         if chance.random() < 0.05:
             fields[6] = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
         if chance.random() < 0.3:
             fields += [None, None, {Symbol("p"): value(chance)}]
         attach = self._frame(ATTACH, fields, channel=channel)
-        credit = [UInt(0), MANY, UInt(0), MANY, UInt(handle), UInt(0), UInt(10)]
-        return attach + self._frame(FLOW, credit, channel=channel) if receiver else attach
+        if not receiver:
+            self._waits = True
+            return attach
+        credit = [UInt(0), chance.choice(WINDOWS), UInt(0), MANY, UInt(handle), UInt(0), UInt(10)]
+        return attach + self._frame(FLOW, credit, channel=channel)
 
     def _flow(self) -> bytes:
         chance = self._chance
@@ -232,7 +254,8 @@ class Conversation:
         handle = self._link(channel)
         if handle is None:
             return self._attach()
-        window = [UInt(chance.choice((0, 0, 0, 5))), MANY, UInt(self._delivery.get(channel, 0)), MANY]
+        window = [UInt(chance.choice((0, 0, 0, 5))), chance.choice(WINDOWS)]
+        window += [UInt(self._delivery.get(channel, 0)), MANY]
         credit = UInt(chance.choice((0, 1, 10, 100, 2**31, 2**32 - 1)))
         link = [
             UInt(handle),
@@ -247,7 +270,7 @@ class Conversation:
     def _payload(self) -> bytes:
         chance = self._chance
         size = chance.choice((0, 10, 10, 10, 300, 5000, 15_000, 60_000))
-        to = chance.choice(ADDRESSES) or "balanced/a"
+        to = self._address() or "balanced/a"
         if chance.random() < 0.1:
             return chance.randbytes(size)
         user = chance.choice((None, None, b"anonymous", b"admin"))
@@ -276,19 +299,16 @@ class Conversation:
         if more and not aborted:
             self._partial[channel, handle] = number
         shown = number + 1 if chance.random() < self._wrong else number
-        fields: list[Any] = [
-            UInt(handle),
-            UInt(shown),
-            b"%d" % number * chance.choice((1,) * 9 + (40,)),
-            UInt(0),
-            chance.random() < 0.3,
-            more,
-            None,
-            self._state() if chance.random() < 0.1 else None,
-            False,
-            aborted,
-        ]
-        return self._frame(TRANSFER, fields, self._payload(), channel=channel)
+        state = self._state() if chance.random() < 0.1 else None
+        settled = chance.random() < 0.3
+        tag = b"%d" % number * chance.choice((1,) * 9 + (40,))
+        payload, frames = self._payload(), b""
+        while len(payload) > FRAME_BYTES and chance.random() < 0.95:
+            fields = [UInt(handle), UInt(shown), tag, UInt(0), settled, True]
+            frames += self._frame(TRANSFER, fields, payload[:FRAME_BYTES], channel=channel)
+            payload = payload[FRAME_BYTES:]
+        fields = [UInt(handle), UInt(shown), tag, UInt(0), settled, more, None, state, False, aborted]
+        return frames + self._frame(TRANSFER, fields, payload, channel=channel)
 
     def _state(self) -> Any:
         code = self._chance.choice(tuple(STATES))
