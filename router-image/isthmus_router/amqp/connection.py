@@ -328,9 +328,13 @@ class AmqpConnection(ConnectionState):
             self.unwritten = written(self.unwritten)
         if self.after_write:
             self.detached.written()
-            self.after_write = self.markers.send() | self.answers.give() | self.peer_left
+            self.after_write = (
+                self.markers.send() | self.answers.give() | self.sessions.written() | self.peer_left
+            )
         if not self.unfinished and lib.pn_collector_peek(self.collector):
             self.pump(found)
+        if not lib.pn_collector_peek(self.collector):
+            self.sessions.dealt_with()
         if self.closed or self.dirty or self.unfinished:
             return
         if result != ENDED:

@@ -78,6 +78,12 @@ class Sessions:
         """Those that the peer has begun, or answered, and not ended."""
         self._ended: set[Pointer] = set()
         """Those that the peer has ended, held here until the engine is done with them."""
+        self._finished: dict[Pointer, bool] = {}
+        """Those of them to which no channel leads, and whether the engine has written everything since then.
+
+        The engine still reports a flow for a delivery that was aborted and could not be written. It would finalize
+        the session with this event, and the link twice.
+        """
         self._streams_of_peer: dict[Pointer, int] = {}
         """Sessions of another router's streams, with the part of `STREAMS_BYTES` that each has taken."""
         self._room_for_streams = STREAMS_BYTES
@@ -231,7 +237,9 @@ class Sessions:
         if session not in self._ended:
             return
         self._ended.remove(session)
-        lib.pn_decref(session)
+        self._finished[session] = False
+        self._connection.after_write = True
+        self._connection.driver.touch(self._connection)
         self._links_of_peer -= len(self._of_peer.pop(session, ()))
         if session in self._with_many_links:
             self._with_many_links.remove(session)
@@ -240,10 +248,23 @@ class Sessions:
         self.count -= 1
         self._connection.outgoing.ended(session)
 
+    def written(self) -> bool:
+        """The engine has written everything, and reports nothing new of finished sessions; whether there are any."""
+        self._finished = dict.fromkeys(self._finished, True)
+        return bool(self._finished)
+
+    def dealt_with(self) -> None:
+        """All events have been dealt with: the engine may have the sessions that were finished before it wrote."""
+        for session in [session for session, written in self._finished.items() if written]:
+            del self._finished[session]
+            lib.pn_decref(session)
+
     def release(self) -> None:
         """The connection is over, and its events are gone: the engine may have what is held of it."""
-        while self._ended:
-            lib.pn_decref(self._ended.pop())
+        for session in (*self._ended, *self._finished):
+            lib.pn_decref(session)
+        self._ended.clear()
+        self._finished.clear()
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""

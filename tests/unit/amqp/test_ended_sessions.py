@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.support.raw import BEGIN, CLOSE, END, frame
+from tests.integration.support.raw import BEGIN, CLOSE, END, FLOW, TRANSFER, frame
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, performatives
@@ -133,3 +133,21 @@ def test_nothing_is_kept_of_a_connection_with_a_session_that_is_begun_again(rig:
         peer.drop()
         rig.loop.run_until_complete(asyncio.sleep(0))  # frees what the engine has
     assert memory() - before < CONNECTIONS * LEAST_LOST
+
+
+def test_a_session_is_held_until_the_last_event_of_its_links_is_dealt_with(rig: Rig) -> None:
+    """The engine would finalize the session with this event, and the link twice, and end the process."""
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    peer.attach(0, 0, False, "multicast/d", None)  # first: its message is aborted before the receiver is gone
+    peer.attach(0, 1, True, "multicast/d", None)
+    peer.say(frame(FLOW, [UInt(0), UInt(1), UInt(0), MANY, UInt(1), UInt(0), UInt(10)]))
+    rig.settle_down()
+    for _ in range(6):
+        peer.transfer(0, 0, "multicast/d", 15_000, settled=False, more=True, aborted=False, skew=0)
+    rig.settle_down()
+    assert len(list(performatives(peer.heard, TRANSFER))) == 1  # the rest waits for the window
+    peer.say(end(0))
+    rig.settle_down()
+    assert peer.router_side.sessions.count == 1
+    assert not list(performatives(peer.heard, CLOSE))
