@@ -109,8 +109,8 @@ class RoutedAttaches:
             "a detach is not answered: the session ends",
             extra={"connection": io.id, "container": link.connection.container, "link": link.name},
         )
-        del io.links[link.io]
-        self._driver.forget_link(link)
+        if io.links.pop(link.io, None) is not None:  # else it is forgotten with others of a lost connection
+            self._driver.forget_link(link)
         return True
 
     def end(self, link: Link) -> None:

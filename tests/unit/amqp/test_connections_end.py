@@ -6,9 +6,11 @@ import logging
 
 import pytest
 from tests.unit.amqp.rig import Rig
-from tests.unit.amqp.routed_ends import OwnEnd
+from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.core.roles import Role
+from isthmus_router.linkroute.routing import LinkRouting
 
 FRAME = 16_384
 MOST_BYTES = 1_000_000
@@ -37,3 +39,25 @@ def test_a_sender_that_is_refused_when_its_receiver_is_gone(
     assert rig.core.counters.messages_too_large == 1
     assert not caplog.records
     assert not rig.core.connections
+
+
+def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    routing = LinkRouting(rig.core, lambda: 0.0, lambda *_: None)
+    routing.configure([LINK_ROUTE])
+    client, container = OwnEnd(rig, "client", Role.NORMAL), OwnEnd(rig, "shelf", Role.ROUTE_CONTAINER)
+    rig.peers += [client, container]
+    rig.settle_down()
+    for number in range(MANY_LINKS + 1):
+        link = client.session.sender(f"link {number}")
+        link.target.address = f"b2.{number}"
+        link.open()
+    rig.settle_down()
+    far = [routed.far for routed in routing.routed.values() if routed.far.connection.container == "shelf"]
+    with caplog.at_level(logging.ERROR):
+        container.drop()
+        assert any(rig.core.port.abandon_routed(link) for link in far)
+        rig.work_off()
+    assert not caplog.records
+    assert not routing.routed
