@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import Delivery, Endpoint, Message
+from proton import Delivery, Endpoint, Link, Message
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import OwnEnd
 
@@ -26,6 +26,9 @@ class Container(OwnEnd):
         self._read = 0
         self._sent: dict[Any, list[Delivery]] = {}
         """By link."""
+
+    def detached(self, link: Link) -> None:
+        """What is said is the client's, and may be nothing that Python can hold, as a map with an array as its key."""
 
     def _events(self) -> None:
         super()._events()

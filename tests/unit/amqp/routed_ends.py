@@ -54,6 +54,10 @@ class OwnEnd(Peer):
             session.incoming_capacity = self.capacity
         session.open()
 
+    def detached(self, link: Link) -> None:
+        """Note what the router has said at the end of a link."""
+        self.over[link.name] = link.remote_condition
+
     def _events(self) -> None:
         while (event := self.collector.peek()) is not None:
             if event.type == Event.SESSION_REMOTE_OPEN and event.session.state & Endpoint.LOCAL_UNINIT:
@@ -62,7 +66,7 @@ class OwnEnd(Peer):
                 self.attached.append(event.link)
                 answer(event.link)
             elif event.type in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
-                self.over[event.link.name] = event.link.remote_condition
+                self.detached(event.link)
                 if event.type == Event.LINK_REMOTE_CLOSE:
                     event.link.close()
                 else:
