@@ -28,6 +28,7 @@ from isthmus_router.core.treatment import Treatment
 if TYPE_CHECKING:
     from isthmus_router.core.model import Link
     from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
+    from isthmus_router.core.receivers import Receivers
     from isthmus_router.core.routes import Route
 
 TEMPORARY_PREFIX = "temp."
@@ -195,12 +196,14 @@ class Address:
         "consumers",
         "container_egress_closed",
         "container_ingress_closed",
+        "edge_consumers",
         "egress_closed",
         "handled_closed",
         "handler",
         "ingress_closed",
         "inlinks",
         "key",
+        "known_receivers",
         "link_route",
         "loads",
         "name",
@@ -209,7 +212,6 @@ class Address:
         "priority",
         "remotes",
         "resends",
-        "rotation",
         "routes",
         "standing",
         "transit_closed",
@@ -225,6 +227,8 @@ class Address:
         """What a receiver releases is sent to another one."""
         self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
+        self.edge_consumers: dict[Link, None] = {}
+        """Those of them that lead to edge routers, or on an edge to the interior."""
         self.clients = 0
         """How many of these are not links of other routers."""
         self.claimant: str | None = None
@@ -239,9 +243,10 @@ class Address:
         self.link_route: LinkRouteState | None = None
         """What this router itself has to do with the link route that the key stands for."""
         self.routes: set[Route] = set()
-        self.client_routes: dict[tuple[str | None, bool, bool], Route] = {}
-        """The routes of senders on client connections, by their target (None: anonymous)."""
-        self.rotation = 0
+        self.client_routes: dict[tuple[str | None, bool, bool, bool], Route] = {}
+        """The routes of senders on client connections, by what makes them different."""
+        self.known_receivers: dict[object, Receivers] = {}
+        """Those that come into question, by what makes them different; shared by routes."""
         self.balance = Balance()
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
@@ -272,13 +277,43 @@ class Address:
             or (self.link_route is not None and self.link_route.in_use)
         )
 
+    def add_consumer(self, link: Link) -> None:
+        """An OUT link consumes from here."""
+        self.consumers[link] = None
+        if link.connection.role is Role.EDGE:
+            self.edge_consumers[link] = None
+        self.clients += not link.connection.role.is_between_routers
+        self.balance.eased(link)
+
+    def remove_consumer(self, link: Link) -> None:
+        """It does no longer."""
+        del self.consumers[link]
+        self.edge_consumers.pop(link, None)
+        self.clients -= not link.connection.role.is_between_routers
+        self.balance.removed(link)
+
+    def add_remote(self, node: RouterNode) -> None:
+        """A router has announced consumers."""
+        self.remotes.add(node)
+        self.balance.forget()
+
+    def remove_remote(self, node: RouterNode) -> None:
+        """It has no more of them."""
+        self.remotes.discard(node)
+        self.balance.forget()
+
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
         self.balance.forget()
+        self.end_routes()
+
+    def end_routes(self) -> None:
+        """The same, where what is known of the consumers remains true."""
         for route in self.routes:
             self._close(route)
         self.routes.clear()
         self.client_routes.clear()
+        self.known_receivers.clear()
 
     def retire(self, route: Route) -> None:
         """The holder of this route is gone."""
@@ -287,11 +322,10 @@ class Address:
             self._close(route)
 
     def _close(self, route: Route) -> None:
-        route.valid = False
         self.ingress_closed += route.ingress
         self.transit_closed += route.transit
         self.handled_closed += route.handled
-        route.deliveries = 0
+        route.end()
 
     def link_gone(self, link: Link) -> None:
         """A link that was bound here is closed: its deliveries still count."""

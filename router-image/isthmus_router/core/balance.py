@@ -11,12 +11,13 @@ it eases.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from isthmus_router.core.model import Link
     from isthmus_router.core.nodes import PathLoad
-    from isthmus_router.core.routes import Route, Sink
+    from isthmus_router.core.receivers import Receivers, Sink
 
 RELUCTANT = 1 << 19
 """More than the load of any link (`Link.burden`)."""
@@ -45,19 +46,26 @@ class Balance:
         self.lines: tuple[OrderedDict[Link, None], OrderedDict[Link, None]] | None = None
         """Where they take turns: at least all that take deliveries, and all that let them wait but have room."""
 
-    def next_in_turn(self, route: Route) -> Link:
-        """The link of the next delivery where they take turns: those that let deliveries wait come last."""
-        assert route.address is not None
+    def removed(self, link: Link) -> None:
+        """A link consumes no longer."""
+        if self.candidate is link:
+            self.candidate = None
+        for line in self.lines or ():
+            line.pop(link, None)
+
+    def next_turn(self, count: int) -> int:
+        """A place among `count`, one after the other."""
+        self.turn = (self.turn + 1) % max(count, 1)
+        return self.turn
+
+    def next_in_turn(self, receivers: Receivers, consumers: Iterable[Link]) -> Link:
+        """The link of the next delivery where `consumers` take turns: those that let deliveries wait come last."""
         lines = self.lines
         if lines is None:
             lines = self.lines = OrderedDict(), OrderedDict()
             self.least = 0
-            for link in route.address.consumers:
+            for link in consumers:
                 self._put_in_line(link)
-        sinks = cast("list[Link]", route.sinks)
-        count = len(sinks)
-        if not route.whole and route.members is None:
-            route.members = frozenset(sinks)
         for patience, line in enumerate(lines):
             for _ in range(len(line)):
                 link = next(iter(line))
@@ -66,14 +74,9 @@ class Balance:
                     self._put_in_line(link)
                     continue
                 line.move_to_end(link)
-                if route.members is None:
-                    there = link.place < count and sinks[link.place] is link
-                else:
-                    there = link in route.members
-                if there:
+                if link in receivers:
                     return link
-        self.turn = (self.turn + 1) % count
-        return sinks[self.turn]
+        return cast("Link", receivers.sinks[self.next_turn(len(receivers.sinks))])
 
     def _put_in_line(self, link: Link) -> None:
         """Give a link a turn among those who are as reluctant; none if it is at its capacity."""
@@ -84,9 +87,9 @@ class Balance:
         if reluctance < len(self.lines):
             self.lines[reluctance][link] = None
 
-    def choose(self, route: Route) -> int:
-        """Which of the route's sinks gets the next delivery: one with the smallest burden."""
-        sinks, loads = route.sinks, route.loads
+    def choose(self, receivers: Receivers) -> int:
+        """Which of the receivers gets the next delivery: one with the smallest burden."""
+        sinks, loads = receivers.sinks, receivers.loads
         count = len(sinks)
         least = self.least
         candidate = self.candidate
@@ -109,13 +112,13 @@ class Balance:
             elif value < second:
                 second = value
         else:
-            if route.whole:
+            if receivers.whole:
                 self.candidate, self.least = loads[best] or cast("Link", sinks[best]), second
         self.turn = (best + 1) % count
         return best
 
     def eased(self, consumer: Link | PathLoad) -> None:
-        """A consumer may have a smaller burden than before."""
+        """A consumer may have a smaller burden than before, or is new."""
         if self.lines is not None:
             link = cast("Link", consumer)
             if link not in self.lines[0]:

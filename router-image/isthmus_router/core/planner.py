@@ -10,8 +10,9 @@ from collections.abc import Collection
 from isthmus_router.core.address import Address, AddressClass, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
+from isthmus_router.core.receivers import INSIDE, NOBODY, ONE_OF_THE_SINKS, Receivers, RouteKind, Sink
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import ONE_OF_THE_SINKS, Route, RouteKind, Sink
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import CAPABILITY_STREAMING_DELIVERIES
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import (
@@ -23,8 +24,10 @@ from isthmus_router.message.sections import (
 
 MOST_SPELLINGS = 1000
 """Of the name of an address in targets; senders that spell it otherwise have a route for each link."""
-UNKNOWN_ROUTES = 10_000
-"""Destinations without an address that are remembered as such."""
+MOST_ROUTES = 10_000
+"""To one address, or to destinations without one; beyond that all of them end, and are made anew as they are needed."""
+LEAST_RECEIVERS, MOST_PLACES = 16, 1_000_000
+"""Sets of receivers of an address that are remembered, and the receivers in all of them together."""
 
 
 class RoutePlanner:
@@ -47,15 +50,16 @@ class RoutePlanner:
         self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None = None
     ) -> Route:
         """Decide where deliveries to `address` go that come from `origin` with these annotations."""
-        from_router = origin is not None and origin.connection.role.is_between_routers
-        if address is None or origin is None or from_router or annotations is not None:
+        if address is None or origin is None or origin.connection.role.is_between_routers:
             return self._decide(address, origin, annotations)
-        # What is decided for one client's sender holds for all with the same target that ask for the same.
-        target = origin.target.address if origin.address is not None else None
-        key = target, origin.resends, CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities
+        override = _own_override(origin) if annotations is None else annotations.to_override
+        if annotations not in (None, RouterAnnotations(to_override=override)):
+            return self._decide(address, origin, annotations)
+        # What is decided for one client's sender holds for all that ask for the same.
+        key = override, origin.address is None, origin.resends, _streams_deliveries(origin)
         route = address.client_routes.get(key)
         if route is None:
-            route = self._decide(address, origin, None)
+            route = self._decide(address, origin, annotations)
             if len(address.client_routes) < MOST_SPELLINGS:
                 route.shared = True
                 address.client_routes[key] = route
@@ -70,39 +74,66 @@ class RoutePlanner:
             return self._fallback(self.unknown, origin, prefix)
         consumer = address.handler
         if consumer is not None and consumer.takes_from(origin):
-            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=consumer)
+            route = Route(address, INSIDE, prefix, handler=consumer)
         else:
-            links = self._links(address, origin, annotations)
-            if consumer is not None:
-                links = [link for link in links if link.proxy]
-            paths = self.paths(address, origin, annotations)
-            if self._also_uplink(address, origin, links):
-                assert self.uplink is not None
-                links.append(self.uplink)
-            route = self._distribute(address, links, paths, prefix)
-        if route.kind is RouteKind.NONE:
-            return self._fallback(address, origin, prefix)
+            receivers = self._receivers(address, origin, annotations)
+            if receivers.kind is RouteKind.NONE:
+                return self._fallback(address, origin, prefix)
+            route = Route(address, receivers, prefix)
+            if receivers.kind in ONE_OF_THE_SINKS and (resends or receivers.is_limited):
+                route.make_selective(resends=resends)
         route.from_interior = origin is not None and origin.connection.role.is_between_interiors
-        if route.kind is RouteKind.BALANCE:
-            missing = len(address.consumers) + len(address.loads) - len(route.sinks)
-            # From another interior router, the paths back to it are missing.
-            if not missing and not (route.from_interior and address.remotes):
-                route.make_whole()
-        elif route.kind is RouteKind.ROTATE and isinstance(route.sinks[0], Link):
-            takers = [link for link in address.consumers if not link.proxy] or address.consumers
-            if len(route.sinks) == len(takers):
-                route.make_whole()
-        if route.kind in ONE_OF_THE_SINKS and (
-            resends or any(sink.__class__ is Link and sink.max_message_size for sink in route.sinks)
-        ):
-            route.make_selective(resends=resends)
         return self._owned(route, address)
 
-    def _links(
+    def _receivers(
+        self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> Receivers:
+        """Who may have what comes from `origin`: one object for all for whom the same come into question."""
+        barred = self._barred(address, origin, annotations)
+        paths = self.paths(address, origin, annotations)
+        also_uplink = self._also_uplink(address, origin)
+        key = frozenset(barred), frozenset(paths.items()), also_uplink
+        found = address.known_receivers.get(key)
+        if found is None:
+            if len(address.known_receivers) >= _most_receivers(address):
+                address.end_routes()
+            links = self._links(address, barred)
+            whole = len(links) == len(address.consumers) and paths == self.paths(address, None, None)
+            if also_uplink and links and not any(link.proxy for link in links):
+                assert self.uplink is not None
+                links.append(self.uplink)
+            found = self._distribute(address, links, paths, whole=whole)
+            address.known_receivers[key] = found
+        return found
+
+    def _barred(
         self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
     ) -> list[Link]:
-        """The consumers that are attached here and may have what comes from `origin`."""
-        return [link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)]
+        """The consumers that may not have what comes from `origin`: nothing goes back to the edge it came from."""
+        if origin is None or not address.edge_consumers:
+            return []
+        of_edge = origin.connection.role is Role.EDGE
+        mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
+        if mesh_id is None and not of_edge:
+            return []
+        return [
+            link
+            for link in address.edge_consumers
+            if link.connection is origin.connection
+            or (of_edge and self.edge)
+            or (mesh_id is not None and mesh_id == link.connection.mesh_id)
+        ]
+
+    @staticmethod
+    def _links(address: Address, barred: Collection[Link]) -> list[Link]:
+        """The consumers that are attached here, without some; only those in the interior, if the router is one."""
+        links = list(address.consumers)
+        if barred:
+            left_out = frozenset(barred)
+            links = [link for link in links if link not in left_out]
+        if address.handler is not None:
+            links = [link for link in links if link.proxy]
+        return links
 
     def farther(
         self,
@@ -119,47 +150,50 @@ class RoutePlanner:
         """
         prefix = self.prefix(origin, annotations, resends=True)
         if address.treatment is Treatment.CLOSEST:
+            barred = self._barred(address, origin, annotations)
             links = [
                 link
-                for link in self._links(address, origin, annotations)
+                for link in self._links(address, barred)
                 if link not in tried and not 0 < link.max_message_size < size
             ]
             paths = self.paths(address, origin, annotations)
             left = {hop: cost for hop, cost in paths.items() if hop not in tried}
-            route = self._distribute(address, links, left, prefix)
-            if route.kind is not RouteKind.NONE:
-                return route
+            receivers = self._distribute(address, links, left, whole=False)
+            if receivers.kind is not RouteKind.NONE:
+                return Route(address, receivers, prefix)
         uplink = self._uplink_for(address, origin)
         if uplink is None or uplink in tried:
             return None
-        return Route(RouteKind.SINGLE, address, [uplink], prefix)
+        return Route(address, Receivers(RouteKind.SINGLE, [uplink]), prefix)
 
-    def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
-        sinks: list[Sink]
+    def _distribute(
+        self, address: Address, links: list[Link], paths: dict[Hop, int], *, whole: bool
+    ) -> Receivers:
+        """`whole`: there are no other consumers."""
+        sinks: list[Sink] = [*links, *paths]
+        if not sinks:
+            return NOBODY
         if address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}:
-            sinks = [*links, *paths]
-            return Route(RouteKind.MULTICAST if sinks else RouteKind.NONE, address, sinks, prefix)
+            return Receivers(RouteKind.MULTICAST, sinks, hops=len(paths))
         if address.treatment is Treatment.CLOSEST or address.key[0] == AddressClass.ROUTER:
-            near = [link for link in links if not link.proxy] or links
+            near: list[Sink] = [*([link for link in links if not link.proxy] or links)]
             if near:
-                sinks = list(near)
-            else:
-                least = min(paths.values(), default=0)
-                sinks = [hop for hop, cost in paths.items() if cost == least]
-            kind = (RouteKind.NONE, RouteKind.SINGLE, RouteKind.ROTATE)[min(len(sinks), 2)]
-            return Route(kind, address, sinks, prefix)
-        sinks = [*links, *paths]
-        if len(sinks) < 2:
-            return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
-        loads: list[PathLoad | None] = [None] * len(links)
+                kind = RouteKind.SINGLE if len(near) == 1 else RouteKind.ROTATE
+                return Receivers(kind, near, whole=whole)
+            least = min(paths.values())
+            near = [hop for hop, cost in paths.items() if cost == least]
+            kind = RouteKind.SINGLE if len(near) == 1 else RouteKind.ROTATE
+            return Receivers(kind, near, hops=len(near))
+        if len(sinks) == 1:
+            return Receivers(RouteKind.SINGLE, sinks, hops=len(paths))
         known = address.loads
-        address.loads = {
-            hop: known.get(hop) or PathLoad(cost, address.balance) for hop, cost in paths.items()
-        }
+        loads = {hop: known.get(hop) or PathLoad(cost, address.balance) for hop, cost in paths.items()}
         for hop, cost in paths.items():
-            address.loads[hop].cost = cost
-        loads += address.loads.values()
-        return Route(RouteKind.BALANCE, address, sinks, prefix, loads=loads)
+            loads[hop].cost = cost
+        address.loads = loads if whole else {**known, **loads}
+        return Receivers(
+            RouteKind.BALANCE, sinks, [*[None] * len(links), *loads.values()], hops=len(paths), whole=whole
+        )
 
     def paths(
         self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
@@ -196,13 +230,11 @@ class RoutePlanner:
                 paths[hop] = node.cost
         return paths
 
-    def _also_uplink(self, address: Address, origin: Link | None, links: list[Link]) -> bool:
-        """On an edge: whether a multicast needs the uplink besides `links`, for lack of a proxy link."""
+    def _also_uplink(self, address: Address, origin: Link | None) -> bool:
+        """On an edge: whether a multicast needs the uplink besides its receivers, unless they have a proxy link."""
         return (
             self.uplink is not None
             and address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
-            and bool(links)
-            and not any(link.proxy for link in links)
             and (origin is None or (origin.address is None and origin.connection.role is not Role.EDGE))
         )
 
@@ -212,11 +244,9 @@ class RoutePlanner:
         Messages from senders with a target take the uplink only towards other routers; for mobile addresses
         they wait for a proxy link.
         """
-        route = Route(RouteKind.NONE, None, [], prefix)
         uplink = self._uplink_for(address, origin)
-        if uplink is not None:
-            route = Route(RouteKind.SINGLE, None, [uplink], prefix)
-        return self._owned(route, address)
+        receivers = NOBODY if uplink is None else Receivers(RouteKind.SINGLE, [uplink])
+        return self._owned(Route(None, receivers, prefix), address)
 
     def _uplink_for(self, address: Address, origin: Link | None) -> Link | None:
         """On an edge: the uplink, if it may take what comes from there."""
@@ -229,13 +259,9 @@ class RoutePlanner:
     ) -> bytes:
         """The annotation section with which messages from `origin` go to other routers."""
         if annotations is None:
-            to_override = None
-            if origin is not None and origin.address is not None and origin.target.address is not None:
-                in_phase = origin.address.phase
-                to_override = origin.address.key[1:] if in_phase else origin.target.address
-            annotations = RouterAnnotations(to_override=to_override)
+            annotations = RouterAnnotations(to_override=_own_override(origin))
         flags = annotations.flags | (FLAG_RESEND_RELEASED if resends else 0)
-        if origin is not None and CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities:
+        if origin is not None and _streams_deliveries(origin):
             flags |= FLAG_STREAMING
         if self.edge:
             return encode_annotations(flags, annotations.to_override, None, (), self.mesh_id)
@@ -249,19 +275,34 @@ class RoutePlanner:
 
     def nowhere(self) -> Route:
         """The route of what cannot be delivered, until any address appears."""
-        return self._owned(Route(RouteKind.NONE, None, [], b""), self.unknown)
+        return self._owned(Route(None, NOBODY, b""), self.unknown)
 
     def inside(self, consumer: SettlingConsumer) -> Route:
         """The route to what this router offers to consume at a name that has no address, until one appears."""
-        return self._owned(Route(RouteKind.IN_PROCESS, None, [], b"", handler=consumer), self.unknown)
+        return self._owned(Route(None, INSIDE, b"", handler=consumer), self.unknown)
 
     def _owned(self, route: Route, owner: Address) -> Route:
         """Make the route invalid when something about `owner` changes."""
-        if owner is self.unknown and len(owner.routes) >= UNKNOWN_ROUTES:
-            owner.invalidate()
+        if len(owner.routes) >= MOST_ROUTES:
+            owner.end_routes()
         route.owner = owner
         owner.routes.add(route)
         return route
+
+
+def _own_override(origin: Link | None) -> str | None:
+    """The destination that other routers are told where messages from `origin` name none."""
+    if origin is None or origin.address is None or origin.target.address is None:
+        return None
+    return origin.address.key[1:] if origin.address.phase else origin.target.address
+
+
+def _streams_deliveries(origin: Link) -> bool:
+    return CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities
+
+
+def _most_receivers(address: Address) -> int:
+    return max(LEAST_RECEIVERS, MOST_PLACES // (len(address.consumers) + 1))
 
 
 def _resends(address: Address | None, origin: Link | None, annotations: RouterAnnotations | None) -> bool:
@@ -276,15 +317,3 @@ def _resends(address: Address | None, origin: Link | None, annotations: RouterAn
 def router_of(full_name: str) -> str:
     """`0/RA` names router RA."""
     return full_name.rpartition("/")[2]
-
-
-def _may_receive(
-    link: Link, origin: Link | None, annotations: RouterAnnotations | None, *, edge: bool
-) -> bool:
-    """Whether a delivery from `origin` may go to the consumer `link`: never back to the edge it came from."""
-    if link.connection.role is not Role.EDGE or origin is None:
-        return True
-    if link.connection is origin.connection or (edge and origin.connection.role is Role.EDGE):
-        return False
-    mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
-    return mesh_id is None or mesh_id != link.connection.mesh_id

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
 from isthmus_router.core.planner import RoutePlanner
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 
 AT_ONCE = 16
 """Producers of an address that are looked at within the event that concerns them; more of them in steps."""
@@ -50,14 +51,14 @@ class Reachability:
 
     def destination_added(self, address: Address) -> None:
         """One more destination: only producers that had none can have changed reachability."""
-        address.invalidate()
+        address.end_routes()
         if address.handler is None and address.clients > 1:
             return  # whoever produces here has reached one of them
         self._review(address, unreachable_only=True)
 
     def destination_removed(self, address: Address) -> None:
         """One destination less. While a client consumes here, whoever could reach the address still can."""
-        address.invalidate()
+        address.end_routes()
         if (not address.clients and address.handler is None) or (
             address.handler and address.handler.from_uplink
         ):

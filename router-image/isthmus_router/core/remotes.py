@@ -45,7 +45,7 @@ class Remotes:
         known = treatment is not Treatment.UNAVAILABLE
         address = self._addresses.obtain(key, treatment if known else Treatment.BALANCED)
         if node not in address.remotes:
-            address.remotes.add(node)
+            address.add_remote(node)
             node.addresses.add(address)
             if address.link_route is not None:
                 address.link_route.remotes_changed()
@@ -59,7 +59,7 @@ class Remotes:
             self._remove(node, address)
 
     def _remove(self, node: RouterNode, address: Address) -> None:
-        address.remotes.discard(node)
+        address.remove_remote(node)
         node.addresses.discard(address)
         if address.link_route is not None:
             address.link_route.remotes_changed()

@@ -34,9 +34,10 @@ from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.reachability import Reachability
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.remotes import Remotes
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES, RouterAnnotations, SectionError
@@ -323,8 +324,7 @@ class RouterCore:
         link.address = address
         if link in address.consumers:
             return
-        address.consumers[link] = None
-        address.clients += not link.connection.role.is_between_routers
+        address.add_consumer(link)
         if address.key[0] in ADVERTISED:
             self._claims.added(link.connection, address)
         self._reachability.destination_added(address)
@@ -340,8 +340,7 @@ class RouterCore:
             self.addresses.forget_if_unused(address)
 
     def _remove_consumer(self, link: Link, address: Address) -> None:
-        del address.consumers[link]
-        address.clients -= not link.connection.role.is_between_routers
+        address.remove_consumer(link)
         self._claims.removed(link.connection, address)
         self._reachability.destination_removed(address)
         self._advertise(address)
@@ -502,9 +501,7 @@ class RouterCore:
             return False
         # The route is for one message: its annotation section must name the destination.
         prefix = self.planner.prefix(None, RouterAnnotations(to_override=normalise(to)))
-        once = Route(
-            route.spread, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler
-        )
+        once = Route(route.address, route.receivers, prefix, handler=route.handler)
         if route.address is not None:
             route.address.originated += 1
         self.port.forward(once, payload, priority=priority)

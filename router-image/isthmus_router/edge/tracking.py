@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from isthmus_router.core.address import Address, normalise
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Condition
 from isthmus_router.edge.messages import TRACKING_ADDRESS, encode_tracking
 

@@ -31,11 +31,20 @@ def end(channel: int = 0) -> bytes:
     return frame(END, [], channel=channel)
 
 
-def attach(handle: int, name: str, address: str | None, *, receiver: bool = False, channel: int = 0) -> bytes:
+def attach(
+    handle: int,
+    name: str,
+    address: str | None,
+    *,
+    receiver: bool = False,
+    channel: int = 0,
+    max_message_size: int = 0,
+) -> bytes:
     """A link that sends to `address`, or receives from it."""
     source = Described(ULong(0x28), [address if receiver else None])
     target = Described(ULong(0x29), [None if receiver else address])
     fields: list[Any] = [name, UInt(handle), receiver, None, None, source, target, None, None, UInt(0)]
+    fields.append(ULong(max_message_size))
     return frame(ATTACH, fields, channel=channel)
 
 

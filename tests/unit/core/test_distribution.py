@@ -7,8 +7,9 @@ from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import RouterAnnotations, decode_annotations

@@ -9,8 +9,9 @@ from isthmus_router.core.address import address_key, split_phase, waypoint_phase
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Link
 from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import decode_annotations

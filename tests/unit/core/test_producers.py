@@ -7,8 +7,8 @@ from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Link
 from isthmus_router.core.planner import MOST_SPELLINGS
 from isthmus_router.core.reachability import AT_ONCE
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.edge.network import End, Network, Router, credit, proxies
 
 from isthmus_router.core.address import InProcessConsumer
-from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, LinkType
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, TRACKING_ADDRESS, encode_tracking

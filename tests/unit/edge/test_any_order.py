@@ -19,7 +19,7 @@ from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core import reachability
 from isthmus_router.core.model import Link
-from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.terms import Direction, LinkType
 from isthmus_router.edge.messages import RESERVED_PREFIX
 

@@ -9,8 +9,9 @@ from tests.unit.core.router_in_memory import RecordingPort, RouterInMemory
 
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Outcome, Terminus
 from isthmus_router.sites.edge import EdgeReceivers
 

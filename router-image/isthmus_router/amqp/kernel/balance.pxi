@@ -21,10 +21,10 @@ cdef inline long burden(PyObject *sink, PyObject *load) except -1:
     return value + reluctant if Py_SIZE(get(sink, link_parked)) or get(sink, link_drained) == TRUE else value
 
 
-cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *route) except -1:
+cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *receivers) except -1:
     """As `Balance.choose`."""
-    cdef list sinks = <list>get(route, route_sinks)
-    cdef list loads = <list>get(route, route_loads)
+    cdef list sinks = <list>get(receivers, receivers_sinks)
+    cdef list loads = <list>get(receivers, receivers_loads)
     cdef Py_ssize_t count = PyList_GET_SIZE(sinks)
     cdef long least = PyLong_AsLong(<object>get(balance, balance_least))
     cdef PyObject *candidate = get(balance, balance_candidate)
@@ -58,7 +58,7 @@ cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *route) except -1:
         if at == count:
             at = 0
     else:
-        if get(route, route_whole) == TRUE:
+        if get(receivers, receivers_whole) == TRUE:
             load = <PyObject *>PyList_GET_ITEM(loads, best)
             put(balance, balance_candidate, <object>load if load != NONE else <object>PyList_GET_ITEM(sinks, best))
             put(balance, balance_least, second)

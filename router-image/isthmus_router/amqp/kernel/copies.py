@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from isthmus_router.amqp.kernel.delivery import Fanout, Postponed
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.routes import Route, Sink
+from isthmus_router.core.receivers import Sink
+from isthmus_router.core.routes import Route
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
@@ -55,7 +56,18 @@ class Piece(Protocol):
 class Copying:
     """A whole message, some of whose copies are not made yet."""
 
-    __slots__ = ("_at", "_copies", "_link", "_payload", "_record", "_shared", "_skip", "route", "size")
+    __slots__ = (
+        "_at",
+        "_copies",
+        "_link",
+        "_payload",
+        "_record",
+        "_shared",
+        "_sinks",
+        "_skip",
+        "route",
+        "size",
+    )
 
     def __init__(
         self, copies: Copies, link: Link, route: Route, payload: bytes, skip: int, record: Fanout | None
@@ -67,6 +79,7 @@ class Copying:
         self._record = record
         self._shared: dict[bool, bytes] = {}
         self._at = 0
+        self._sinks = route.sinks
         self.route = route
         self.size = PLACE_BYTES + len(payload)
 
@@ -75,10 +88,10 @@ class Copying:
         copies, payload, first = self._copies, self._payload, self._at
         forwarder, size = copies.forwarder, len(payload)
         self._at += max(1, STEP // (1 + size // UNIT_BYTES))
-        sinks = copies.present(self.route.sinks[first : self._at])
+        sinks = copies.present(self._sinks[first : self._at])
         forwarder.view[:size] = payload
         forwarder.copy(sinks, self.route, size, self._skip, self._record, self._link, self._shared)
-        if self._at < len(self.route.sinks):
+        if self._at < len(self._sinks):
             return True
         self._end()
         return False
@@ -105,13 +118,14 @@ class Copying:
 class Originated:
     """A message of the router itself, some of whose copies are not made yet."""
 
-    __slots__ = ("_at", "_copies", "_payload", "_priority", "route", "size")
+    __slots__ = ("_at", "_copies", "_payload", "_priority", "_sinks", "route", "size")
 
     def __init__(self, copies: Copies, route: Route, payload: bytes, priority: int) -> None:
         self._copies = copies
         self._payload = payload
         self._priority = priority
         self._at = 0
+        self._sinks = route.sinks
         self.route = route
         self.size = PLACE_BYTES + len(payload)
 
@@ -119,9 +133,9 @@ class Originated:
         """As `Piece`."""
         copies, first = self._copies, self._at
         self._at += max(1, STEP // (1 + len(self._payload) // UNIT_BYTES))
-        sinks = copies.present(self.route.sinks[first : self._at])
+        sinks = copies.present(self._sinks[first : self._at])
         copies.forwarder.originate(sinks, self.route, self._payload, self._priority)
-        return self._at < len(self.route.sinks)
+        return self._at < len(self._sinks)
 
     def orphan(self) -> bool:
         """As `Piece`."""

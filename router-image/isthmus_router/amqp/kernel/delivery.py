@@ -9,7 +9,7 @@ from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.address import Address, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
-from isthmus_router.core.routes import Sink
+from isthmus_router.core.receivers import Sink
 from isthmus_router.message.sections import annotations_length
 
 CHUNK_BYTES = 64 * 1024

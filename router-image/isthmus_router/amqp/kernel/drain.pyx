@@ -41,7 +41,8 @@ from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.terms import Direction
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.receivers import Receivers, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.flows import sketch
 from isthmus_router.message.sections import DEFAULT_PRIORITY, MAX_PRIORITY
 
@@ -301,6 +302,7 @@ cdef class Drain:
         cdef unsigned char *data = <unsigned char *>self.buffer
         cdef void *at = pointer(get(link, link_io))
         cdef PyObject *route
+        cdef PyObject *receivers
         cdef PyObject *out
         cdef PyObject *kind
         cdef object sink, load, found, section, record, number
@@ -349,11 +351,12 @@ cdef class Drain:
         if out == NONE:
             kind = get(route, route_kind)
             if kind == SINGLE:
-                sink = <object>PyList_GET_ITEM(<object>get(route, route_sinks), 0)
+                sink = <object>PyList_GET_ITEM(<object>get(get(route, route_receivers), receivers_sinks), 0)
             elif kind == BALANCE:
-                place = least_loaded(get(get(route, route_address), address_balance), route)
-                sink = <object>PyList_GET_ITEM(<object>get(route, route_sinks), place)
-                load = <object>PyList_GET_ITEM(<object>get(route, route_loads), place)
+                receivers = get(route, route_receivers)
+                place = least_loaded(get(get(route, route_address), address_balance), receivers)
+                sink = <object>PyList_GET_ITEM(<object>get(receivers, receivers_sinks), place)
+                load = <object>PyList_GET_ITEM(<object>get(receivers, receivers_loads), place)
                 if load is not None:
                     (<object>get(route, route_address)).transit_closed += 1
             elif kind == ROTATE:
@@ -362,6 +365,8 @@ cdef class Drain:
                 return self.received(link, pn, size)
             found = self.link_to(sink, route, skip, size)
             out = <PyObject *>found
+        else:
+            found = <object>out  # the route may end
         settled = pn_delivery_settled(pn)
         end_read(at, pn)
         _count(link, link_deliveries)

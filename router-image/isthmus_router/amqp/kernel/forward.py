@@ -76,8 +76,9 @@ from isthmus_router.amqp.kernel.wide import WideStream
 from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
+from isthmus_router.core.receivers import RouteKind, Sink
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
 from isthmus_router.policy.counters import Denial

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isthmus_router.core.model import Link
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.message.sections import (
     ANNOTATION_DESCRIPTOR,
     IncompleteError,
@@ -21,7 +22,7 @@ from isthmus_router.message.sections import (
 
 ROUTE_CACHE_SIZE = 10_000
 """Routes remembered per link that routes by annotation section or `to`."""
-CLIENT_ROUTE_CACHE_SIZE = 100_000
+CLIENT_ROUTE_CACHE_SIZE = 10_000
 """Routes that all links of a client's connection remember together; each link may have LEAST_ROUTE_CACHE_SIZE."""
 LEAST_ROUTE_CACHE_SIZE = 8
 LONGEST_KEY_BYTES = 1024

@@ -16,7 +16,8 @@ from cproton_ffi.lib import PN_RELEASED, pn_delivery_settle
 from isthmus_router.amqp.kernel.delivery import Delivery, Kept
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
-from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.receivers import RouteKind, Sink
+from isthmus_router.core.routes import Route
 from isthmus_router.message.sections import SectionError, decode_annotations
 
 if TYPE_CHECKING:

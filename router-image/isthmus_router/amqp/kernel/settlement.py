@@ -32,7 +32,7 @@ from isthmus_router.amqp.kernel.handles import advance, handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
 from isthmus_router.amqp.kernel.states import TERMINAL, copy_details, copy_state
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.terms import Direction
 from isthmus_router.message.sections import SectionError
 

@@ -50,8 +50,9 @@ from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
+from isthmus_router.core.receivers import NOBODY, RouteKind
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import CAPABILITY_ROUTER, Direction, LinkType, Terminus
 from isthmus_router.message.sections import IncompleteError, SectionError
 
@@ -91,7 +92,7 @@ class Streams:
         link.deliveries += 1
         skip = 0
         failure: SectionError | None = None
-        route = Route(RouteKind.NONE, None, [], b"")
+        route = Route(None, NOBODY, b"")
         if link.on_delivery is None:
             try:
                 route = forwarder.lookup.find(link, size, complete=False)

@@ -1,0 +1,151 @@
+"""An address with very many receivers: whoever changes, misspells or limits them makes others wait for no turn."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.integration.support.by_hand import ByHand, send_to, transfer_frame
+from tests.integration.support.routers import Router, Routers, eventually
+from tests.security.support.canary import Canary
+from tests.security.support.frames import Flood, attach, begin, detach, flow, opening
+
+from isthmus_router.message.control import Message, Properties, encode_message
+
+CONNECTIONS, LINKS = 4, 2_500
+RECEIVERS = CONNECTIONS * LINKS
+CHANGING, CHANGES = 20, 200
+SPELLINGS = 8_000
+MEBIBYTE = 1 << 20
+MOST_CPU_SECONDS = 0.15
+"""Of a turn, with room for a collection of garbage."""
+MOST_CPU_P99 = 0.05
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def crowd(kernel: Callable[[], Routers], distribution: str = "balanced", phase: int = 0) -> Router:
+    """A router where `crowd/x` has a distribution, and clients send to it and receive from it in a phase."""
+    attributes = {
+        "prefix": "crowd",
+        "distribution": distribution,
+        "ingressPhase": phase,
+        "egressPhase": phase,
+    }
+    return kernel().add("A", ("address", attributes)).start()
+
+
+@contextlib.contextmanager
+def receivers(
+    router: Router, credit: int = 0, limit: Callable[[int], int] = lambda number: 0
+) -> Iterator[None]:
+    """Thousands of receivers that settle nothing. `limit`: the max-message-size of each (0: any size)."""
+    with contextlib.ExitStack() as stack:
+        for connection in range(CONNECTIONS):
+            flood = stack.enter_context(Flood(router.port))
+            flood.send(opening(), begin())
+            for first in range(0, LINKS, 250):
+                flood.send(
+                    *(
+                        attach(
+                            n,
+                            f"r{n}",
+                            "crowd/x",
+                            receiver=True,
+                            max_message_size=limit(connection * LINKS + n),
+                        )
+                        + (flow(n, credit) if credit else b"")
+                        for n in range(first, first + 250)
+                    )
+                )
+        await_metric(router, "links", 'type="endpoint"', RECEIVERS)
+        yield
+
+
+def await_metric(router: Router, name: str, label: str, count: int) -> None:
+    """Wait until a metric is no less; a router that is busy may answer late."""
+
+    def reached() -> bool:
+        try:
+            return router.metric(name, label) >= count
+        except OSError:
+            return False
+
+    eventually(reached, f"{count} {name}", 240)
+
+
+def check(canary: Canary) -> None:
+    """The messages arrived, and no turn was long."""
+    canary.report.check()
+    assert canary.report.cpu_p99 < MOST_CPU_P99, canary.report
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+@pytest.mark.parametrize("distribution", ["balanced", "closest"])
+def test_receivers_that_come_and_go(either_kernel: Callable[[], Routers], distribution: str) -> None:
+    """The canary's messages are to their address, and it alone has credit."""
+    router = crowd(either_kernel, distribution)
+    with receivers(router), contextlib.ExitStack() as stack:
+        floods = [stack.enter_context(Flood(router.port)) for _ in range(CHANGING)]
+        for flood in floods:
+            flood.send(opening(), begin())
+        with Canary(router, address="crowd/x", rate=50) as canary:
+            before = int(router.metric("links_attached_total"))
+            for number in range(0, CHANGES, 10):
+                for flood in floods:
+                    flood.send(
+                        *(
+                            attach(0, f"c{number + n}", "crowd/x", receiver=True) + detach(0)
+                            for n in range(10)
+                        )
+                    )
+            await_metric(router, "links_attached_total", "", before + CHANGING * CHANGES)
+    check(canary)
+
+
+def test_messages_that_spell_the_address_in_thousands_of_ways(either_kernel: Callable[[], Routers]) -> None:
+    """In a phase, where the annotations of each message state the address."""
+    router = crowd(either_kernel, phase=1)
+    with receivers(router), Canary(router, rate=50) as canary, ByHand(router.port) as sender:
+        sender.attach(send_to(None))
+        sender.await_credit()
+        before = router.memory()
+        for first in range(0, SPELLINGS, 250):
+            sender.send(
+                *(
+                    transfer_frame(n, spelled(f"amqp://h{n}/crowd/x"), settled=True)
+                    for n in range(first, first + 250)
+                )
+            )
+            await_metric(router, "deliveries_total", 'direction="in"', first + 250)
+        grown = router.memory() - before
+        with Flood(router.port) as flood:
+            flood.send(opening(), begin(), attach(0, "one", "crowd/x", receiver=True))
+            await_metric(router, "links", 'type="endpoint"', RECEIVERS + 4)
+    check(canary)
+    assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
+
+
+def spelled(to: str) -> bytes:
+    """A message to an address in some spelling."""
+    return encode_message(Message(properties=Properties(to=to), body="x"))
+
+
+def test_receivers_with_different_limits_of_size(either_kernel: Callable[[], Routers]) -> None:
+    """Few of them take a message, and each message asks for others."""
+    router = crowd(either_kernel)
+    with (
+        receivers(router, credit=100, limit=lambda number: 100 + number),
+        Canary(router, rate=50) as canary,
+        ByHand(router.port) as sender,
+    ):
+        sender.attach(send_to("crowd/x"))
+        sender.await_credit()
+        taken = 0
+        for size in range(200, 10_000, 100):
+            payload = b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4) + bytes(size - 8)
+            sender.send(*(transfer_frame(taken + n, payload, settled=True) for n in range(50)))
+            taken += 50
+            await_metric(router, "deliveries_total", 'direction="out"', taken)
+    check(canary)
