@@ -477,13 +477,14 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
         _read_receiver(pn, link)
+        link.drained = True  # until there is credit
     connection.links[pn] = link
     connection.sessions.link_here(link)
     connection.driver.core.link_attached(link)
-    if link.incoming and not link.routed:
+    if link.routed:
+        link.drained = False
+    elif link.incoming:
         link.paused = connection.core is not None and connection.core.crowded
-    elif not link.routed:
-        link.drained = True  # until there is credit
 
 
 def _read_receiver(pn: Pointer, link: Link) -> None:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from isthmus_router.core.balance import Balance
@@ -198,12 +199,15 @@ class Address:
         "container_ingress_closed",
         "edge_consumers",
         "egress_closed",
+        "everybody",
+        "everybody_key",
         "handled_closed",
         "handler",
         "ingress_closed",
         "inlinks",
         "key",
         "known_receivers",
+        "lasting_routes",
         "link_route",
         "loads",
         "name",
@@ -243,6 +247,13 @@ class Address:
         self.link_route: LinkRouteState | None = None
         """What this router itself has to do with the link route that the key stands for."""
         self.routes: set[Route] = set()
+        """Those that end when a consumer comes or goes."""
+        self.lasting_routes: set[Route] = set()
+        """Those to `everybody`."""
+        self.everybody: Receivers | None = None
+        """All consumers, in an object that is kept up to date while they come and go."""
+        self.everybody_key: object = None
+        """What makes it different from others, as in `known_receivers`."""
         self.client_routes: dict[tuple[str | None, bool, bool, bool], Route] = {}
         """The routes of senders on client connections, by what makes them different."""
         self.known_receivers: dict[object, Receivers] = {}
@@ -283,6 +294,8 @@ class Address:
         if link.connection.role is Role.EDGE:
             self.edge_consumers[link] = None
         self.clients += not link.connection.role.is_between_routers
+        if self.everybody is None or not self.everybody.add(link):
+            self._end_lasting_routes()
         self.balance.eased(link)
 
     def remove_consumer(self, link: Link) -> None:
@@ -290,36 +303,58 @@ class Address:
         del self.consumers[link]
         self.edge_consumers.pop(link, None)
         self.clients -= not link.connection.role.is_between_routers
+        if self.everybody is None or not self.everybody.remove(link):
+            self._end_lasting_routes()
         self.balance.removed(link)
 
     def add_remote(self, node: RouterNode) -> None:
         """A router has announced consumers."""
         self.remotes.add(node)
         self.balance.forget()
+        self._end_lasting_routes()
 
     def remove_remote(self, node: RouterNode) -> None:
         """It has no more of them."""
         self.remotes.discard(node)
         self.balance.forget()
+        self._end_lasting_routes()
 
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
         self.balance.forget()
+        self._end_lasting_routes()
         self.end_routes()
 
     def end_routes(self) -> None:
-        """The same, where what is known of the consumers remains true."""
+        """The same, but for routes whose receivers are kept up to date."""
         for route in self.routes:
             self._close(route)
         self.routes.clear()
-        self.client_routes.clear()
         self.known_receivers.clear()
+
+    def _end_lasting_routes(self) -> None:
+        self.everybody = self.everybody_key = None
+        for route in self.lasting_routes:
+            self._close(route)
+        self.lasting_routes.clear()
+
+    def follow(self, receivers: Receivers, key: object) -> None:
+        """Keep these receivers, who are all consumers, up to date: routes to them last while consumers come and go."""
+        self._end_lasting_routes()
+        self.everybody, self.everybody_key = receivers, key
+
+    def hold(self, route: Route) -> None:
+        """Make a route invalid when something about the address changes."""
+        route.owner = self
+        lasts = self.everybody is not None and route.receivers is self.everybody
+        (self.lasting_routes if lasts else self.routes).add(route)
 
     def retire(self, route: Route) -> None:
         """The holder of this route is gone."""
-        if route in self.routes and not route.shared:
-            self.routes.discard(route)
-            self._close(route)
+        for routes in (self.routes, self.lasting_routes):
+            if route in routes and not route.shared:
+                routes.discard(route)
+                self._close(route)
 
     def _close(self, route: Route) -> None:
         self.ingress_closed += route.ingress
@@ -339,17 +374,17 @@ class Address:
     @property
     def ingress(self) -> int:
         """Deliveries to this address from clients, containers and edges."""
-        return self.ingress_closed + sum(route.ingress for route in self.routes)
+        return self.ingress_closed + sum(route.ingress for route in chain(self.routes, self.lasting_routes))
 
     @property
     def transit(self) -> int:
         """Deliveries to this address that were sent to other interior routers."""
-        return self.transit_closed + sum(route.transit for route in self.routes)
+        return self.transit_closed + sum(route.transit for route in chain(self.routes, self.lasting_routes))
 
     @property
     def handled(self) -> int:
         """Deliveries to this address that the router itself consumed."""
-        return self.handled_closed + sum(route.handled for route in self.routes)
+        return self.handled_closed + sum(route.handled for route in chain(self.routes, self.lasting_routes))
 
     @property
     def egress(self) -> int:

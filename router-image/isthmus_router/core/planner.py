@@ -26,7 +26,7 @@ MOST_SPELLINGS = 1000
 """Of the name of an address in targets; senders that spell it otherwise have a route for each link."""
 MOST_ROUTES = 10_000
 """To one address, or to destinations without one; beyond that all of them end, and are made anew as they are needed."""
-LEAST_RECEIVERS, MOST_PLACES = 16, 1_000_000
+LEAST_SETS, MOST_PLACES = 16, 1_000_000
 """Sets of receivers of an address that are remembered, and the receivers in all of them together."""
 
 
@@ -58,16 +58,20 @@ class RoutePlanner:
         # What is decided for one client's sender holds for all that ask for the same.
         key = override, origin.address is None, origin.resends, _streams_deliveries(origin)
         route = address.client_routes.get(key)
-        if route is None:
+        if route is None or not route.valid:
             route = self._decide(address, origin, annotations)
-            if len(address.client_routes) < MOST_SPELLINGS:
+            known = address.client_routes
+            if len(known) >= MOST_SPELLINGS:
+                known = address.client_routes = {key: each for key, each in known.items() if each.valid}
+            if len(known) < MOST_SPELLINGS:
                 route.shared = True
-                address.client_routes[key] = route
+                known[key] = route
         return route
 
     def _decide(
         self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
     ) -> Route:
+        self._make_room(address or self.unknown)
         resends = _resends(address, origin, annotations)
         prefix = self.prefix(origin, annotations, resends=resends)
         if address is None:
@@ -93,17 +97,22 @@ class RoutePlanner:
         paths = self.paths(address, origin, annotations)
         also_uplink = self._also_uplink(address, origin)
         key = frozenset(barred), frozenset(paths.items()), also_uplink
+        if key == address.everybody_key and address.everybody is not None:
+            return address.everybody
         found = address.known_receivers.get(key)
         if found is None:
-            if len(address.known_receivers) >= _most_receivers(address):
+            if len(address.known_receivers) >= _most_sets(address):
                 address.end_routes()
             links = self._links(address, barred)
-            whole = len(links) == len(address.consumers) and paths == self.paths(address, None, None)
+            whole = address.handler is None and not barred and paths == self.paths(address, None, None)
             if also_uplink and links and not any(link.proxy for link in links):
                 assert self.uplink is not None
                 links.append(self.uplink)
             found = self._distribute(address, links, paths, whole=whole)
-            address.known_receivers[key] = found
+            if found.can_change:
+                address.follow(found, key)
+            else:
+                address.known_receivers[key] = found
         return found
 
     def _barred(
@@ -275,19 +284,23 @@ class RoutePlanner:
 
     def nowhere(self) -> Route:
         """The route of what cannot be delivered, until any address appears."""
+        self._make_room(self.unknown)
         return self._owned(Route(None, NOBODY, b""), self.unknown)
 
     def inside(self, consumer: SettlingConsumer) -> Route:
         """The route to what this router offers to consume at a name that has no address, until one appears."""
+        self._make_room(self.unknown)
         return self._owned(Route(None, INSIDE, b"", handler=consumer), self.unknown)
 
     def _owned(self, route: Route, owner: Address) -> Route:
         """Make the route invalid when something about `owner` changes."""
-        if len(owner.routes) >= MOST_ROUTES:
-            owner.end_routes()
-        route.owner = owner
-        owner.routes.add(route)
+        owner.hold(route)
         return route
+
+    @staticmethod
+    def _make_room(owner: Address) -> None:
+        if len(owner.routes) + len(owner.lasting_routes) >= MOST_ROUTES:
+            owner.invalidate()
 
 
 def _own_override(origin: Link | None) -> str | None:
@@ -301,8 +314,8 @@ def _streams_deliveries(origin: Link) -> bool:
     return CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities
 
 
-def _most_receivers(address: Address) -> int:
-    return max(LEAST_RECEIVERS, MOST_PLACES // (len(address.consumers) + 1))
+def _most_sets(address: Address) -> int:
+    return max(LEAST_SETS, MOST_PLACES // (len(address.consumers) + 1))
 
 
 def _resends(address: Address | None, origin: Link | None, annotations: RouterAnnotations | None) -> bool:

@@ -46,7 +46,7 @@ ONE_OF_THE_SINKS = frozenset({RouteKind.SINGLE, RouteKind.ROTATE, RouteKind.BALA
 
 
 class Receivers:
-    """Who may get a delivery, and in which way; never changed once made."""
+    """Who may get a delivery, and in which way. Only `add` and `remove` change it."""
 
     __slots__ = ("_members", "_takers", "hops", "is_limited", "kind", "largest", "loads", "sinks", "whole")
 
@@ -84,6 +84,43 @@ class Receivers:
             for place, sink in enumerate(sinks):
                 load = self.loads[place] if self.loads else None
                 (load or cast("Link", sink)).place = place
+
+    @property
+    def can_change(self) -> bool:
+        """Whether `add` and `remove` make sense."""
+        several = self.kind is RouteKind.BALANCE or (self.kind is RouteKind.ROTATE and not self.hops)
+        return several and self.whole and not self.is_limited
+
+    def add(self, link: Link) -> bool:
+        """A link consumes as well. False when that makes too much of a difference: these receivers are out of date."""
+        if link.max_message_size:
+            return False
+        if self.kind is RouteKind.ROTATE and link.proxy is not cast("Link", self.sinks[0]).proxy:
+            return link.proxy  # that is farther away than the others, or nearer
+        place = len(self.sinks) - self.hops
+        self.sinks.insert(place, link)
+        link.place = place
+        if self.loads:
+            self.loads.insert(place, None)
+            for load in self.loads[place + 1 :]:
+                cast("PathLoad", load).place += 1
+        return True
+
+    def remove(self, link: Link) -> bool:
+        """A link consumes no longer. As `add`."""
+        if link not in self:
+            return True  # it was farther away than the others
+        if len(self.sinks) == 2:  # one is not several
+            return False
+        last = len(self.sinks) - self.hops - 1
+        moved = cast("Link", self.sinks[last])
+        self.sinks[link.place], moved.place = moved, link.place
+        del self.sinks[last]
+        if self.loads:
+            del self.loads[last]
+            for load in self.loads[last:]:
+                cast("PathLoad", load).place -= 1
+        return True
 
     def __contains__(self, link: Link) -> bool:
         """Whether a consumer of the address is among the sinks."""

@@ -212,7 +212,7 @@ class Play:
     def result(self) -> tuple[Any, ...]:
         core = self.rig.core
         addresses = {
-            key: (found.ingress, found.egress, found.transit, found.rotation, *_balance(found))
+            key: (found.ingress, found.egress, found.transit, *_balance(found))
             for key, found in core.addresses.items()
         }
         return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses, self.rig.readings()

@@ -51,7 +51,7 @@ class Consumers:
     def burdens(self) -> list[int]:
         return [
             (load or sink).burden()  # type: ignore[union-attr]
-            for sink, load in zip(self.route.sinks, self.route.loads, strict=True)
+            for sink, load in zip(self.route.sinks, self.route.receivers.loads, strict=True)
         ]
 
     def send(self, count: int) -> None:
@@ -82,7 +82,7 @@ class Consumers:
                 link.unsettled.popitem()
                 self.eased(link)
         elif what == "settle remote":
-            for load in self.route.loads:
+            for load in self.route.receivers.loads:
                 if load is not None and load.outstanding:
                     load.settled()
         elif what == "wait":
