@@ -60,6 +60,7 @@ class Connection:
         "idle_streams",
         "incoming",
         "io",
+        "kept_bytes",
         "link_capacity",
         "links",
         "max_message_size",
@@ -150,6 +151,8 @@ class Connection:
         """That is too much: none of its IN links is read."""
         self.parked_on: dict[Link, None] = {}
         """OUT links with pre-settled messages that wait; some may have none any more."""
+        self.kept_bytes = 0
+        """Of messages that are kept to be sent again, if their receiver releases them."""
         self.collected_bytes = 0
         """Of messages for consumers inside this router that have begun and not ended."""
         self.grant: Any = None
@@ -256,7 +259,6 @@ class Link:
         "histograms",
         "id",
         "io",
-        "kept_bytes",
         "max_message_size",
         "modified",
         "name",
@@ -350,8 +352,6 @@ class Link:
         """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
         self.resends = False
         """On an IN link: what a receiver releases is sent to another one."""
-        self.kept_bytes = 0
-        """On such a link: of its messages that are kept for that."""
         self.settles_second = False
         """On an IN link: this end settles only after the sender has, who has seen the outcome by then
         (rcv-settle-mode second)."""

@@ -84,6 +84,12 @@ class Kept(Delivery):
         self.skip = skip
         self.address: Address | None = None
         self.tried: set[Sink] = set()
+        link.connection.kept_bytes += len(payload)
+
+    def let_go(self, link: Link) -> None:
+        """The message is kept no longer; `link` is the one on which it came."""
+        link.connection.kept_bytes -= len(self.payload)
+        self.payload = b""
 
 
 class Passed:

@@ -48,6 +48,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Branch,
     Delivery,
     Fanout,
+    Kept,
     Passed,
     Postponed,
     Stream,
@@ -552,7 +553,9 @@ class Forwarder:
             self.inside.held.discard(link)
             for record in link.unsettled.values():
                 record.link = None
-                if record.__class__ is Announced:
+                if record.__class__ is Kept:
+                    record.let_go(link)
+                elif record.__class__ is Announced:
                     self.settlement.settle_out(record)
             link.unsettled.clear()
             if link.stream is not None:

@@ -1,7 +1,7 @@
 """Deliveries for which not every receiver will do: some take no message of that size, some have released it.
 
 The compiled kernel leaves them to Python. A message that may be sent again is kept until its outcome is known; what is
-kept for one sender is bounded, and beyond that its messages are as any other's.
+kept for one connection is bounded, and beyond that its messages are as any other's.
 
 Source: AMQP 1.0 part 2, 2.7.3 (max-message-size); released deliveries as in the skupper-router family.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MOST_TRIES = 100
 """Receivers that may release one message before its sender gets it back."""
-KEPT_BYTES = 1024 * 1024
-"""Of the messages of one sender, to be sent again if need be."""
+KEPT_BYTES, ROUTER_KEPT_BYTES = 1 << 20, 16 << 20
+"""Of the messages on one connection, to be sent again if need be; between routers for many clients."""
 
 
 def too_large(size: int) -> SectionError:
@@ -39,6 +39,10 @@ def too_large(size: int) -> SectionError:
 def fits(out: Link, size: int) -> bool:
     """Whether the receiver of an OUT link takes a message of `size` bytes."""
     return not out.max_message_size or size <= out.max_message_size
+
+
+def _most_kept(link: Link) -> int:
+    return ROUTER_KEPT_BYTES if link.connection.role.is_between_routers else KEPT_BYTES
 
 
 class Selective:
@@ -67,11 +71,10 @@ class Selective:
             link.presettled += 1
             pn_delivery_settle(pn)
         else:
-            if route.resends and link.kept_bytes + size <= KEPT_BYTES:
+            if route.resends and link.connection.kept_bytes + size <= _most_kept(link):
                 kept = Kept(link, pn, load, settlement.now, bytes(forwarder.view[:size]), skip)
                 kept.address = route.address
                 kept.tried.add(sink)
-                link.kept_bytes += size
                 record = kept
             else:
                 record = Delivery(link, pn, load, settlement.now)

@@ -140,7 +140,7 @@ class Settlement:
         ):
             return record.__class__ is Announced  # then it is known already
         if record.__class__ is Kept:
-            origin.kept_bytes -= len(record.payload)
+            record.let_go(origin)
         announced = Announced(record, state)
         announced.out, announced.number = out, key(pn)
         origin.unsettled[record.key] = out.unsettled[announced.number] = announced
@@ -204,7 +204,7 @@ class Settlement:
         if link is None:
             return
         if record.__class__ is Kept:
-            link.kept_bytes -= len(record.payload)
+            record.let_go(link)
         pn_in = record.pn
         self._tell(pn_in, state, pn)
         if link.settles_second and state:
@@ -309,7 +309,7 @@ class Settlement:
         del link.unsettled[record.key]
         record.link = None
         if record.__class__ is Kept:
-            link.kept_bytes -= len(record.payload)
+            record.let_go(link)
         pn_delivery_settle(pn)
         if not link.replenish_on_arrival:
             self.replenish(link)
@@ -333,6 +333,8 @@ class Settlement:
         self.sender_left(link)
         for number, record in link.unsettled.items():
             record.link = None
+            if record.__class__ is Kept:
+                record.let_go(link)
             give_up(link, handle(number))
             if record.__class__ is Announced:
                 self.settle_out(record)
