@@ -67,6 +67,8 @@ MANY_LINKS = 64
 """With more links than that, what is done with each of them is done in slices."""
 AGAIN = object()
 """A handler's result: the event needs another slice."""
+CLIENT_CREDIT = 65_536
+"""The n-th link of a client gets at most an n-th part of it: a client with many links has fewer deliveries on each."""
 
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
@@ -470,6 +472,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         return
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
+        if not link.connection.role.is_between_routers:
+            link.set_capacity(min(link.capacity, max(CLIENT_CREDIT // (len(connection.links) + 1), 1)))
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.begins_early = CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities or (
             connection.core.role in LINKS_FOR_STREAMS and link.target.address is None
