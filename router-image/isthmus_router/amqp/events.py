@@ -67,8 +67,8 @@ MANY_LINKS = 64
 """With more links than that, what is done with each of them is done in slices."""
 AGAIN = object()
 """A handler's result: the event needs another slice."""
-CLIENT_CREDIT = 65_536
-"""The n-th link of a client gets at most an n-th part of it: a client with many links has fewer deliveries on each."""
+FULL_LINKS = 256
+"""Beyond so many links of a client, each further one gets less credit."""
 
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
@@ -473,7 +473,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
         if not link.connection.role.is_between_routers:
-            link.set_capacity(min(link.capacity, max(CLIENT_CREDIT // (len(connection.links) + 1), 1)))
+            links = max(len(connection.links) + 1, FULL_LINKS)
+            link.set_capacity(max(link.capacity * FULL_LINKS // links, 1))
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.begins_early = CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities or (
             connection.core.role in LINKS_FOR_STREAMS and link.target.address is None

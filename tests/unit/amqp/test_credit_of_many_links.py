@@ -7,11 +7,11 @@ from tests.unit.amqp.rig import Rig
 
 from isthmus_router.core.roles import Role
 
-LINKS, CREDIT = 1000, 10_000
+LINKS, FULL_LINKS, CAPACITY = 1000, 100, 40
 
 
 def test_the_last_of_many_senders_gets_a_small_part(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus_router.amqp.events.CLIENT_CREDIT", CREDIT)
+    monkeypatch.setattr("isthmus_router.amqp.events.FULL_LINKS", FULL_LINKS)
     consumer, producer = rig.connect(Role.NORMAL), rig.connect(Role.NORMAL)
     receiver = consumer.session.receiver("r")
     receiver.source.address = "balanced/x"
@@ -26,6 +26,6 @@ def test_the_last_of_many_senders_gets_a_small_part(rig: Rig, monkeypatch: pytes
         if number % 100 == 0:
             rig.settle_down()
     rig.settle_down()
-    assert senders[0].credit == 40
-    assert senders[-1].credit == CREDIT // LINKS
-    assert sum(sender.credit for sender in senders) < 3 * CREDIT
+    assert senders[FULL_LINKS - 1].credit == CAPACITY
+    assert senders[-1].credit == CAPACITY * FULL_LINKS // LINKS
+    assert sum(sender.credit for sender in senders) < 4 * CAPACITY * FULL_LINKS

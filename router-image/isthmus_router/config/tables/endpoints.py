@@ -195,7 +195,7 @@ _LINK_CAPACITY = Attribute(
     "linkCapacity",
     Kind.INTEGER,
     "Credit given on each incoming link, in messages; 16 times that with role `inter-router` or `edge`, where many "
-    "clients share a link. The n-th link of a client gets at most 65,536 / n.",
+    "clients share a link. Beyond 256 links of a client, the n-th one gets 256 / n of it.",
     default=250,
     minimum=1,
     maximum=2**31 - 1,
