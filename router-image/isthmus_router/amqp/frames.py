@@ -19,6 +19,9 @@ OTHER_FIELDS = 144
 """Bytes: frame header, and all fields of a performative but those that are counted here; a tag has up to 32."""
 UNLIMITED = 1 << 32
 TOO_LARGE = Condition("amqp:frame-size-too-small", "Too large for a frame of the next connection")
+ATTACH_TOO_LARGE = Condition(
+    "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
+)
 
 
 def room(transport: Pointer) -> int:

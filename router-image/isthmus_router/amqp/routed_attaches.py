@@ -16,17 +16,19 @@ from cproton_ffi import lib
 
 from isthmus_router.amqp.checked import copy_data, copy_terminus
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
-from isthmus_router.amqp.frames import TOO_LARGE, attach_size, room, shorten
+from isthmus_router.amqp.frames import ATTACH_TOO_LARGE, TOO_LARGE, attach_size, room, shorten
 from isthmus_router.amqp.terminus import null_terminus
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.port import SessionClass
 from isthmus_router.core.terms import Condition, Direction
+from isthmus_router.policy.grant import RESOURCE_LIMIT
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.driver import Driver
 
 log = logging.getLogger("SERVER")
+
+NO_HANDLE = Condition(RESOURCE_LIMIT, "the container allows no more links on its connection (handle-max)")
 
 _LOCAL_UNINIT = 1
 
@@ -37,14 +39,16 @@ class RoutedAttaches:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def route(self, link: Link, connection: Connection, name: str, address: str | None) -> Link | None:
+    def route(self, link: Link, connection: Connection, name: str, address: str | None) -> Link | Condition:
         """As `Port.route_link`."""
         io: AmqpConnection = connection.io
         if attach_size(link.io, name, address) > room(io.transport):
-            return None
+            return ATTACH_TOO_LARGE
+        session = io.sessions.of_routed()
+        if session is None:
+            return NO_HANDLE
         direction = Direction.OUT if link.incoming else Direction.IN
         far = self._driver.new_link(connection, direction, name, source=link.source, target=link.target)
-        session = io.sessions.of_links(SessionClass.ROUTED, 0)
         create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
         pn: Pointer = create(session, cstring(name))
         far.io, far.session, far.attached_at = pn, session, time.monotonic()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.handle_max import links_allowed
 from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
@@ -90,6 +91,12 @@ class Sessions:
         self._idle: dict[Pointer, int] = {}
         """Sessions of another router's in which nothing can come yet, with what those may hold that are not for
         streams."""
+        self._allowed: dict[Pointer, int] = {}
+        """Links that the peer allows in the sessions that it has begun and not ended."""
+        self._handles: dict[Pointer, int] = {}
+        """Links by session for which the engine has a handle, whoever attached them."""
+        self._returned: list[Pointer] = []
+        """The session of each link that both ends have detached: its handle is free after the next write."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -99,8 +106,6 @@ class Sessions:
             return self._for_proxy()
         if session_class is SessionClass.STREAMING:
             return self._for_stream()
-        if session_class is SessionClass.ROUTED:
-            return self._for_routed()
         key = (session_class, number)
         session = self._shared.get(key)
         if session is None:
@@ -158,6 +163,7 @@ class Sessions:
         if session in self._begun or session in self._ended:
             return False
         self._begun.add(session)
+        self._allowed[session] = links_allowed(session)
         return True
 
     def has_begun(self, session: Pointer) -> bool:
@@ -175,6 +181,7 @@ class Sessions:
 
     def peer_attached(self, session: Pointer, link: Pointer) -> tuple[Condition | None, int]:
         """The peer has attached a link: why it is one too many, and how many there are beyond the limit."""
+        self._handles[session] = self._handles.get(session, 0) + 1
         links = self._of_peer.setdefault(session, set())
         links.add(link)
         if lib.pn_link_is_receiver(link):
@@ -191,7 +198,9 @@ class Sessions:
         return Condition(RESOURCE_LIMIT, f"no more than {most} link{plural} on a connection"), excess
 
     def peer_detached(self, session: Pointer, link: Pointer) -> None:
-        """The peer has detached a link, whoever attached it; only those that the peer has attached are counted."""
+        """Both ends have detached a link, whoever attached it."""
+        self._returned.append(session)
+        self._connection.after_write = True
         receivers = self._receivers.get(session)
         if receivers is not None:
             receivers.pop(link, None)
@@ -228,6 +237,8 @@ class Sessions:
         self._streams.pop(session, None)
         self._routed.pop(session, None)
         self._flow_waits.pop(session, None)
+        self._allowed.pop(session, None)
+        self._handles.pop(session, None)
 
     def finished(self, session: Pointer) -> None:
         """No channel leads to an ended session any more.
@@ -250,8 +261,13 @@ class Sessions:
 
     def written(self) -> bool:
         """The engine has written everything, and reports nothing new of finished sessions; whether there are any."""
+        if not self._connection.dirty:
+            for session in self._returned:
+                if session in self._handles:
+                    self._handles[session] -= 1
+            self._returned.clear()
         self._finished = dict.fromkeys(self._finished, True)
-        return bool(self._finished)
+        return bool(self._finished or self._returned)
 
     def dealt_with(self) -> None:
         """All events have been dealt with: the engine may have the sessions that were finished before it wrote."""
@@ -268,6 +284,8 @@ class Sessions:
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""
+        if not link.by_peer:
+            self._handles[link.session] = self._handles.get(link.session, 0) + 1
         if link.incoming:
             self._receivers.setdefault(link.session, {})[link.io] = None
             if link.session in self._idle:
@@ -330,21 +348,29 @@ class Sessions:
         self._streams[session] += 1
         return session
 
-    def _for_routed(self) -> Pointer:
-        """One for each link while there are not too many; counts the link that is about to be opened.
+    def of_routed(self) -> Pointer | None:
+        """One for each routed link while there are not too many; counts the link that is about to be opened.
 
-        A link that has to wait fills its session's window, and then the others in the session wait as well. But the
-        engine looks for a free channel by walking over all sessions. None is used again when its link is gone: what a
-        receiver has left unread may fill its window for ever.
+        None when the peer allows no more links. A link that has to wait fills its session's window, and then the others
+        in the session wait as well. But the engine looks for a free channel by walking over all sessions. None is used
+        again when its link is gone: what a receiver has left unread may fill its window for ever.
         """
         if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
             session = self._begin()
+        elif self._routed:
+            found = next(filter(self._has_room, self._routed), None)
+            if found is None:
+                return None
+            session = found
         else:
-            session = next(iter(self._routed), None)
-        if session is None:
-            return self.of_links(SessionClass.ENDPOINT, 0)
+            session = self.of_links(SessionClass.ENDPOINT, 0)
+            return session if self._has_room(session) else None
         self._routed[session] = self._routed.pop(session, 0) + 1  # last: the next one is another's turn
         return session
+
+    def _has_room(self, session: Pointer) -> bool:
+        """Whether the peer allows another link. Before it has begun the session, the first handle alone is valid."""
+        return self._handles.get(session, 0) < self._allowed.get(session, 1)
 
     def end_of_routed(self, session: Pointer) -> bool:
         """End a session that one routed link has for itself; whether it is one."""

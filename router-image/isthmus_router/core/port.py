@@ -27,8 +27,6 @@ class SessionClass(Enum):
     ENDPOINT = "endpoint"
     PROXY = "proxy"
     """As many sessions as the number of links asks for."""
-    ROUTED = "routed"
-    """A session for each link, up to a number of them."""
     EDGE_CORE = "edge-core"
 
 
@@ -58,11 +56,13 @@ class Port(Protocol):
     def detach_link(self, link: Link, condition: Condition | None = None) -> None:
         """Close an attached link."""
 
-    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link | None:
+    def route_link(
+        self, link: Link, connection: Connection, name: str, address: str | None
+    ) -> Link | Condition:
         """Attach the other half of a link that a peer has attached, with everything as the peer has it.
 
-        `address` takes the place of that of source (of a receiver's link) or target, None leaves it. None if the
-        attach is too large for a frame there.
+        `address` takes the place of that of source (of a receiver's link) or target, None leaves it. A condition if
+        the attach is too large for a frame there, or if the peer there allows no more links.
         """
 
     def answer_routed(self, link: Link, address: str | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
@@ -34,10 +34,9 @@ ANSWER_SECONDS = 20.0
 MOST_SILENT = 1_000
 """Links that a container has not answered for so long, in sessions with others. Its connection is closed for more."""
 NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detaches are not answered")
+MOST_TRIED = 8
+"""Connections on which a link is attached if the peers of others have no room for it."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
-ATTACH_TOO_LARGE = Condition(
-    "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
-)
 TOO_MANY_PATTERNS = Condition(
     "amqp:resource-limit-exceeded", "Too many patterns of link routes begin like the address"
 )
@@ -170,13 +169,29 @@ class LinkRouting:
         return RouteName.of_client(link.name, connection.container)
 
     def _route(self, link: Link, name: RouteName, route: LinkRoute, address: str) -> None:
-        found = self._container(route, link) or self._router(route, link, name)
-        if found is None:
-            condition = no_route(address)
-            route.refusals.note(address, condition.description, self._clock())
-            self.core.refuse(link, condition)
-            return
-        connection, declaration = found
+        condition = no_route(address)
+        tried: set[Connection] = set()
+        while found := self._container(route, link, tried) or self._router(route, link, name, tried):
+            refused = self._route_to(*found, link, name, route, address)
+            if refused is None:
+                return
+            condition = refused
+            tried.add(found[0])
+            if len(tried) == MOST_TRIED:
+                break
+        route.refusals.note(address, condition.description, self._clock())
+        self.core.refuse(link, condition)
+
+    def _route_to(
+        self,
+        connection: Connection,
+        declaration: Declaration | None,
+        link: Link,
+        name: RouteName,
+        route: LinkRoute,
+        address: str,
+    ) -> Condition | None:
+        """Attach the link on a connection, or return why that is not possible."""
         terminus = link.target if link.incoming else link.source
         outside = None
         if declaration is not None and terminus.address is not None:
@@ -186,10 +201,9 @@ class LinkRouting:
         wanted = name.beyond(self.core.id) if connection.role.is_between_routers else name.name
         own_name = self._names.take(connection, direction, wanted)
         far = self.core.port.route_link(link, connection, own_name, outside)
-        if far is None:
+        if isinstance(far, Condition):
             self._names.free(connection, direction, own_name)
-            self.core.refuse(link, ATTACH_TOO_LARGE)
-            return
+            return far
         far.on_answered = self._answered
         outlives = link.source.outlives or link.target.outlives
         routed = Routed(link, far, Chain(outlives=outlives), route, address, declaration, outside)
@@ -201,14 +215,17 @@ class LinkRouting:
             "link routed",
             extra={"link": link.name, "address": address, "from": link.connection.id, "to": connection.id},
         )
+        return None
 
-    def _container(self, route: LinkRoute, link: Link) -> tuple[Connection, Declaration | None] | None:
-        """A container of this router; never the one that the link comes from."""
+    def _container(
+        self, route: LinkRoute, link: Link, tried: Collection[Connection]
+    ) -> tuple[Connection, Declaration | None] | None:
+        """A container of this router that was not tried; never the one that the link comes from."""
         found = [
             (len(links), connection, declaration)
             for declaration in route.declarations
             for connection, links in declaration.destinations.items()
-            if connection is not link.connection
+            if connection is not link.connection and connection not in tried
         ]
         if not found:
             return None
@@ -217,14 +234,21 @@ class LinkRouting:
         return best[self._next(route) % len(best)]
 
     def _router(
-        self, route: LinkRoute, link: Link, name: RouteName
+        self, route: LinkRoute, link: Link, name: RouteName, tried: Collection[Connection]
     ) -> tuple[Connection, Declaration | None] | None:
-        """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest."""
+        """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest.
+
+        Never the one that the link comes from, nor one that was tried.
+        """
         origin = link.connection
         best = [
             router
             for router, there in route.routers.items()
-            if there and router and router is not origin and router.id in self.core.connections
+            if there
+            and router
+            and router is not origin
+            and router not in tried
+            and router.id in self.core.connections
         ]
         if not best:
             nodes = [
@@ -232,6 +256,7 @@ class LinkRouting:
                 for node in route.address.remotes
                 if node.hop is not None
                 and node.hop.connection is not origin
+                and node.hop.connection not in tried
                 and node.id not in name.passed
                 and node.hop.neighbour not in name.passed
             ]

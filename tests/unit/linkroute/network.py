@@ -43,15 +43,24 @@ def section(prefix: str | None = "b2", direction: str = "both", **values: str | 
     return LinkRouteConfig(prefix=prefix, direction=LinkRouteDirection(direction), **settings)
 
 
+FULL = Condition("amqp:resource-limit-exceeded", "no room")
+
+
 class MemoryPort:
     """What one core asks of its driver about links."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+    def route_link(
+        self, link: Link, connection: Connection, name: str, address: str | None
+    ) -> Link | Condition:
         router = self._router
         end = router.ends[connection]
+        if router.full is not None:
+            router.tried.append(connection)
+            if router.full(end.other):
+                return FULL
         source, target = link.source, link.target
         if address is not None and link.incoming:
             target = replace(target, address=address)
@@ -145,6 +154,10 @@ class Router:
         self.told: set[Link] = set()
         self.heard: set[Link] = set()
         self.answered: set[Link] = set()
+        self.full: Callable[[End], bool] | None = None
+        """Whether the peer at an end allows no more links; None: all of them do."""
+        self.tried: list[Connection] = []
+        """Connections on which links were to be attached, while some peers are full."""
         self.known: set[str] = set()
         """Keys of link routes that the network has been told of."""
         self.core = RouterCore(router_id, edge=edge)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.unit.linkroute.network import Network, Router, section
+from tests.unit.linkroute.network import FULL, Network, Router, section
 from tests.unit.linkroute.peers import ABSENT, IN, OUT, Peer, PeerLink
 
 from isthmus_router.core.model import Connection
@@ -13,7 +13,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.names import RouteName
-from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.linkroute.routing import MOST_TRIED, LinkRouting
 
 SHELF = section(container_id="shelf")
 NO_ROUTE = "qd:no-route-to-dest"
@@ -109,6 +109,33 @@ def test_of_containers_of_a_router_the_one_with_the_fewest_links() -> None:
     for _ in range(2):
         attach(network, "A")
     assert [sum(link.attached for link in peer.links) for peer in containers] == [2, 2, 2]
+
+
+def test_of_containers_those_that_have_room() -> None:
+    network = line()
+    near, other = container(network, "B"), container(network, "B")
+    container(network, "C")
+    router = network.routers["B"]
+    router.full = lambda end: end.node is near
+    for _ in range(4):
+        attach(network, "B")
+    assert (len(near.links), len(other.links)) == (0, 4)
+    router.full = lambda end: end.node in (near, other)
+    assert goes_to(network, attach(network, "B")) == "C"
+    router.full = lambda _end: True
+    assert refusal(attach(network, "B")) == FULL
+    network.check()
+
+
+def test_few_containers_are_tried() -> None:
+    network = line(routers="A")
+    router = network.routers["A"]
+    for _ in range(MOST_TRIED + 2):
+        container(network, "A")
+    router.full = lambda _end: True
+    assert refusal(attach(network, "A")) == FULL
+    assert len(router.tried) == len(set(router.tried)) == MOST_TRIED
+    assert row(router.routing)[3] == 1
 
 
 @pytest.mark.parametrize(
