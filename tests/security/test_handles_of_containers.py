@@ -69,7 +69,7 @@ def reason(detached: Arrived) -> str:
 
 @pytest.mark.parametrize(
     ("handle_max", "channel_max", "room"),
-    [(2, 3, 3), (0, 0, 1), (4, 0, 5), (0, 20, 5)],
+    [(2, 3, 3), (0, 0, 1), (4, 0, 5), (0, 20, 5), (1, 20, 10)],
     ids=str,
 )
 def test_clients_that_attach_more_links_than_a_container_allows(

@@ -16,15 +16,12 @@ from isthmus_router.message.types import Described, UInt, ULong, encode
 MOST_LINKS = 65536
 """Of a session, whatever its peer allows: the engine gives those beyond it the handles of others."""
 
-_REMOTE_ACTIVE = 16
 _WORDS = 72
 """Words of 4 bytes of a session that are searched for the number. It has no fewer."""
 
 
 def links_allowed(session: Pointer) -> int:
-    """How many links the peer allows: one before it has begun the session, as the first handle is always valid."""
-    if not lib.pn_session_state(session) & _REMOTE_ACTIVE:
-        return 1
+    """How many links the peer allows in a session that it has begun."""
     most: int = ffi.cast("uint32_t *", session)[_HANDLE_MAX]
     return min(most + 1, MOST_LINKS)
 

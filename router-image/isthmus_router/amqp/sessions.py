@@ -43,6 +43,8 @@ DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
 CHEAP_BYTES = 16 * 1024 * 1024
+USUAL_LINKS = 256
+"""That a peer is taken to allow in a session before it has begun any."""
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 
@@ -93,6 +95,8 @@ class Sessions:
         streams."""
         self._allowed: dict[Pointer, int] = {}
         """Links that the peer allows in the sessions that it has begun and not ended."""
+        self._usual = USUAL_LINKS
+        """Links that it allows in the one that it has begun last."""
         self._handles: dict[Pointer, int] = {}
         """Links by session for which the engine has a handle, whoever attached them."""
         self._returned: list[Pointer] = []
@@ -163,7 +167,7 @@ class Sessions:
         if session in self._begun or session in self._ended:
             return False
         self._begun.add(session)
-        self._allowed[session] = links_allowed(session)
+        self._allowed[session] = self._usual = links_allowed(session)
         return True
 
     def has_begun(self, session: Pointer) -> bool:
@@ -369,8 +373,8 @@ class Sessions:
         return session
 
     def _has_room(self, session: Pointer) -> bool:
-        """Whether the peer allows another link. Before it has begun the session, the first handle alone is valid."""
-        return self._handles.get(session, 0) < self._allowed.get(session, 1)
+        """Whether the peer allows another link; before it has begun the session, whether it will probably do so."""
+        return self._handles.get(session, 0) < self._allowed.get(session, self._usual)
 
     def end_of_routed(self, session: Pointer) -> bool:
         """End a session that one routed link has for itself; whether it is one."""
