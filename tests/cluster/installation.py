@@ -85,7 +85,12 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
         settings += [*_image_values(prefix, image), "--set", f"{prefix}.pullPolicy=Never"]
     registry = operator_image(cluster).partition("/")[0]
     settings += ["--set", f"restrictions.allowedImages={{{registry}/}}"]
-    for what, names in (("PriorityClasses", "no-such-class"), ("Claims", "flows"), ("Exposures", "NodePort")):
+    for what, names in (
+        ("PriorityClasses", "no-such-class"),
+        ("Claims", "flows"),
+        ("Exposures", "NodePort"),
+        ("PullSecrets", "default-dockercfg-"),
+    ):
         settings += ["--set", f"restrictions.allowed{what}={{{names}}}"]
     place = (f"--namespace={namespace}", "--wait")
     cluster.helm(

@@ -187,7 +187,8 @@ and the uid of the pod that has the token. Other tokens of the account, such as 
 && !{{ $image }}.substring(size(prefix)).contains('/')))
 {{- end -}}
 
-{{/* What puts an admission policy into force where the operator watches: (list NAME $). */}}
+{{/* What puts an admission policy into force where the operator watches: (list NAME $), or (list NAME PARAMREF $) with
+a paramRef as YAML. */}}
 {{- define "isthmus.admissionBinding" -}}
 {{- $root := last . -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -199,6 +200,10 @@ metadata:
 spec:
   policyName: {{ first . }}
   validationActions: [Deny]
+  {{- if eq (len .) 3 }}
+  paramRef:
+    {{- index . 1 | nindent 4 }}
+  {{- end }}
   {{- with (include "isthmus.watched" $root | fromJsonArray) }}
   matchResources:
     namespaceSelector:
@@ -208,6 +213,32 @@ spec:
           values:
             {{- toYaml . | nindent 12 }}
   {{- end }}
+{{- end -}}
+
+{{- /* The pods of drivers in the namespace of a request, as a paramRef. */}}
+{{- define "isthmus.driverPods" -}}
+selector:
+  matchLabels:
+    app.kubernetes.io/name: isthmus-flow-analysis
+    app.kubernetes.io/component: flow-driver
+parameterNotFoundAction: Deny
+{{- end -}}
+
+{{- /* A validation that an object of executors has no other fields: (list GROUP OBJECT FIELDS), or (list GROUP "item"
+FIELDS LIST) for each item of a list. OBJECT and LIST are CEL. */}}
+{{- define "isthmus.onlyFields" -}}
+{{- $group := index . 0 -}}
+{{- $object := index . 1 -}}
+{{- $fields := index . 2 -}}
+{{- $others := printf "%s.filter(key, !(key in %s)).map(key, string(key)).join(', ')" $object (include "isthmus.celStrings" $fields) -}}
+{{- if eq (len .) 4 -}}
+{{- $others = printf "%s.map(item, %s).filter(text, text != '').join(', ')" (index . 3) $others -}}
+{{- end -}}
+- expression: >-
+    {{ $others }} == ''
+  messageExpression: >-
+    'executors have fields of {{ $group }} that neither the operator nor Spark sets: ' + {{ $others }}
+  message: executors have only fields of {{ $group }} that the operator and Spark set
 {{- end -}}
 
 {{- /* A list of strings in CEL. The schema of the values admits no quotes in them. */}}

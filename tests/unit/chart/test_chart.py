@@ -12,7 +12,14 @@ import pytest
 import yaml
 
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
-from isthmus_operator.names import LABEL_NAME, flow_log_selector, gossip_selector, scraped, selector
+from isthmus_operator.names import (
+    LABEL_NAME,
+    flow_analysis_labels,
+    flow_log_selector,
+    gossip_selector,
+    scraped,
+    selector,
+)
 from isthmus_operator.render.restrictions import SAFE, Restrictions
 from isthmus_operator.settings import Settings
 
@@ -244,25 +251,36 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
 
 
 def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Render) -> None:
-    name = "isthmus-release-isthmus-executors"
-
-    def expressions(*values: str) -> str:
-        spec = policies(render(*values))[name]["spec"]
+    def expressions(name: str, *values: str) -> str:
+        spec = policies(render(*values))[f"isthmus-release-isthmus-{name}"]["spec"]
         return " ".join(item["expression"] for item in spec["validations"])
 
-    assert "['isthmus-flow-analysis'].exists" in expressions()
-    images = (
-        "flowAnalysis.image.registry=reg.example:5000",
-        "restrictions.allowedImages={reg.example/team/}",
-    )
-    assert "['reg.example/team/', 'reg.example:5000/isthmus-flow-analysis'].exists" in expressions(*images)
-    assert "item.image" not in expressions("restrictions.allowedImages={*}")
-    assert "claimName in ['flows']" in expressions("restrictions.allowedClaims={flows}")
+    assert "claimName in ['flows']" in expressions("executors", "restrictions.allowedClaims={flows}")
+    assert "item.name == entry" not in expressions("driver-pod")
+    pulls = "restrictions.allowedPullSecrets={a,default-dockercfg-}"
+    assert "['a', 'default-dockercfg-'].exists" in expressions("driver-pod", pulls)
     for value in ("restrictions.executors=Any", "restrictions.podTemplate=Any"):
         found = policies(render(value))
-        assert name not in found
+        for name in ("executors", "driver-pod"):
+            assert f"isthmus-release-isthmus-{name}" not in found
         for kept in ("drivers", "changes", "tokens", "account"):
             assert f"isthmus-release-isthmus-{kept}" in found
+
+
+def test_executors_are_compared_with_pods_that_the_operator_makes_for_drivers(render: Render) -> None:
+    objects = render()
+    name = "isthmus-release-isthmus-driver-pod"
+    assert policies(objects)[name]["spec"]["paramKind"] == {"apiVersion": "v1", "kind": "Pod"}
+    references = {
+        item["metadata"]["name"]: item["spec"]["paramRef"]
+        for item in objects
+        if item["kind"] == "ValidatingAdmissionPolicyBinding" and "paramRef" in item["spec"]
+    }
+    assert list(references) == [name]
+    assert references[name]["parameterNotFoundAction"] == "Deny"
+    selected = references[name]["selector"]["matchLabels"].items()
+    assert selected <= flow_analysis_labels("daily", "flow-driver").items()
+    assert not selected <= flow_analysis_labels("daily", "flow-executor").items()
 
 
 def test_the_operator_knows_what_is_allowed(render: Render) -> None:
