@@ -70,8 +70,9 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
 
         def found() -> dict[str, Any]:
             label = "app.kubernetes.io/component=flow-driver"
-            (pod,) = cluster.get("pods", f"--selector={label}", namespace=place.namespace)["items"]
-            return dict(pod["metadata"])
+            pods = cluster.get("pods", f"--selector={label}", namespace=place.namespace)["items"]
+            assert len(pods) == 1
+            return dict(pods[0]["metadata"])
 
         metadata = cluster.eventually("the driver waits for a node", found)
         made = cluster.get(f"configmap/{ACCOUNT}", namespace=place.namespace)["data"]
@@ -156,12 +157,13 @@ def secret_variable(secret: str) -> Change:
     return variable(secretKeyRef={"name": secret, "key": "a"})
 
 
+GONE = "11111111-2222-3333-4444-555555555555"
+"""The uid of a pod that does not exist."""
 EXEC = {"exec": {"command": ["sh"]}}
 OWNER = "belong to the pod that has the token"
 OTHER_NAME = "names of executors begin with"
 METADATA = "fields of metadata that neither"
 LABELS = "have the labels"
-NO_ACCOUNT = "no token, and no service account"
 SPEC = "fields of spec that neither"
 CONTAINER = "fields of spec.containers that neither"
 PARTS = "fields of spec.containers: ports"
@@ -169,6 +171,10 @@ VARIABLES = "variables of executors"
 AS_DRIVER = "of the pod of their driver|of the container of their driver|the pod of their driver has them"
 SCHEDULING = "as the pod of their driver has them"
 # Two policies refuse these. The API server answers with the message of either.
+NO_ACCOUNT = f"no token, and no service account|with the account of the operator|{AS_DRIVER}"
+AFFINITY = f"names no other namespaces|{AS_DRIVER}"
+PRIORITY = f"no priority class|{AS_DRIVER}"
+IMAGE = f"have the image of analyses|{AS_DRIVER}"
 TYPES = f"fields of spec.volumes that neither|{AS_DRIVER}"
 NOT_MOUNTED = f"mount no Secret but that of their FlowAnalysis|{AS_DRIVER}"
 ONE_CONTAINER = f"have one container|{AS_DRIVER}"
@@ -176,10 +182,10 @@ SECURITY = f"have the security context|{AS_DRIVER}"
 CONTEXTS = f"fields of (spec.securityContext|securityContext of the container) that neither|{AS_DRIVER}"
 REFUSED: list[tuple[str, Change]] = [
     (OWNER, lambda pod: pod["metadata"].pop("ownerReferences")),
-    (OWNER, of_owner(uid="11111111-2222-3333-4444-555555555555")),
+    (OWNER, of_owner(uid=GONE)),
     (OWNER, of_owner(apiVersion="apps/v1")),
     (OTHER_NAME, of_metadata(name="hub-0")),
-    (OTHER_NAME, of_metadata(name="flows-11111111-2222-3333-4444-555555555555-exec-1")),
+    (OTHER_NAME, of_metadata(name=f"flows-{GONE}-exec-1")),
     (METADATA, of_metadata(finalizers=["example.com/never"])),
     (METADATA, of_metadata(generateName="hub-")),
     (LABELS, keys("labels", app="postgres")),
@@ -207,18 +213,17 @@ REFUSED: list[tuple[str, Change]] = [
     (SPEC, of_pod(schedulingGates=[{"name": "example.com/never"}])),
     (SPEC, of_pod(activeDeadlineSeconds=1)),
     (SPEC, of_pod(os={"name": "linux"})),
-    (SCHEDULING, of_pod(affinity=away(namespaceSelector={}))),
-    (SCHEDULING, of_pod(affinity=away(namespaces=["kube-system"]))),
+    (AFFINITY, of_pod(affinity=away(namespaceSelector={}))),
+    (AFFINITY, of_pod(affinity=away(namespaces=["kube-system"]))),
     (SCHEDULING, of_pod(affinity=away(topologyKey="kubernetes.io/hostname"))),
     (SCHEDULING, lambda pod: pod["spec"].pop("nodeSelector")),
-    (SCHEDULING, of_pod(priorityClassName="system-node-critical")),
-    (SCHEDULING, of_pod(preemptionPolicy="Never")),
+    (PRIORITY, of_pod(priorityClassName="system-node-critical")),
     (SCHEDULING, of_pod(schedulerName="another")),
     (SCHEDULING, of_pod(dnsPolicy="Default")),
     (SCHEDULING, of_pod(restartPolicy="Always")),
     (SCHEDULING, of_pod_context(runAsGroup=26)),
     ("no tolerations", of_pod(tolerations=[{"operator": "Exists"}])),
-    ("have at most 30 s", of_pod(terminationGracePeriodSeconds=86400)),
+    ("terminationGracePeriodSeconds of executors", of_pod(terminationGracePeriodSeconds=86400)),
     ("have the imagePullSecrets", of_pod(imagePullSecrets=[{"name": "others"}])),
     ("have the imagePullSecrets", of_pod(imagePullSecrets=[{"name": "default-dockercfg"}])),
     (NOT_MOUNTED, volume(secret={"secretName": "isthmus-authority"})),
@@ -242,11 +247,11 @@ REFUSED: list[tuple[str, Change]] = [
     (PARTS, of_container(ports=[{"containerPort": 1, "hostPort": 1}])),
     (PARTS, of_mount(subPath="x")),
     (PARTS, of_mount(mountPropagation="HostToContainer")),
-    ("have the image, ", of_container(image="evil:1")),
-    ("have the image, ", of_container(image="isthmus-flow-analysis/evil:1")),
-    ("have the image, ", of_container(image="isthmus-flow-analysis:evil")),
-    ("have the image, ", of_container(imagePullPolicy="Never")),
-    ("have the image, ", of_context(readOnlyRootFilesystem=False)),
+    (IMAGE, of_container(image="evil:1")),
+    (IMAGE, of_container(image="isthmus-flow-analysis/evil:1")),
+    (AS_DRIVER, of_container(image="isthmus-flow-analysis:evil")),
+    (AS_DRIVER, of_container(imagePullPolicy="Always")),
+    (AS_DRIVER, of_context(readOnlyRootFilesystem=False)),
     (ONE_CONTAINER, of_container(args=["run"])),
     (ONE_CONTAINER, lambda pod: pod["spec"]["containers"].append({**pod["spec"]["containers"][0], **SIDE})),
     (SECURITY, of_context(privileged=True, allowPrivilegeEscalation=True)),
@@ -283,6 +288,23 @@ def test_a_driver_makes_executors(driver: Driver, change: Change) -> None:
 def test_a_driver_makes_executors_and_no_other_pods(driver: Driver, word: str, change: Change) -> None:
     """A pod can have every Secret and service account of its namespace."""
     driver.refused(word, change)
+
+
+@pytest.mark.parametrize(
+    ("word", "change"),
+    [
+        ("names no other namespaces", of_pod(affinity=away(namespaceSelector={}))),
+        ("no priority class of the system", of_pod(priorityClassName="system-node-critical")),
+        ("have the image of analyses", of_container(image="isthmus-flow-analysis/evil:1")),
+        ("mount no Secret", volume(secret={"secretName": "isthmus-authority"})),
+        ("have the security context", of_context(privileged=True, allowPrivilegeEscalation=True)),
+    ],
+)
+def test_a_token_whose_pod_is_gone_makes_executors_alone(driver: Driver, word: str, change: Change) -> None:
+    """API servers cache tokens for seconds. Without the pod they cannot compare it with an executor."""
+    pod = json.loads(json.dumps(driver.executor).replace(driver.uid, GONE))
+    change(pod)
+    driver.place.refused(ACCOUNT, word, pod, GONE)
 
 
 def test_a_token_without_a_pod_makes_no_executors(driver: Driver) -> None:

@@ -187,6 +187,16 @@ and the uid of the pod that has the token. Other tokens of the account, such as 
 && !{{ $image }}.substring(size(prefix)).contains('/')))
 {{- end -}}
 
+{{- /* Whether no rule of an affinity names other namespaces, in CEL: (list AFFINITY $), with a dynamic value. */}}
+{{- define "isthmus.ownNamespace" -}}
+{{- $affinity := first . -}}
+{{- $declared := include "isthmus.restrictions" (last .) | fromJson -}}
+{{ include "isthmus.celStrings" $declared.affinities }}.all(kind, !(kind in {{ $affinity }})
+|| {{ $affinity }}[kind].all(rule, {{ $affinity }}[kind][rule].all(item,
+{{ include "isthmus.celStrings" $declared.otherNamespaces }}.all(field, !(field in item)
+&& !('podAffinityTerm' in item && field in item.podAffinityTerm)))))
+{{- end -}}
+
 {{/* What puts an admission policy into force where the operator watches: (list NAME $), or (list NAME PARAMREF $) with
 a paramRef as YAML. */}}
 {{- define "isthmus.admissionBinding" -}}
@@ -215,13 +225,14 @@ spec:
   {{- end }}
 {{- end -}}
 
-{{- /* The pods of drivers in the namespace of a request, as a paramRef. */}}
+{{- /* The pods of drivers in the namespace of a request, as a paramRef. With Deny, the API server would refuse all pods
+of a namespace without a driver, before it evaluates match conditions. */}}
 {{- define "isthmus.driverPods" -}}
 selector:
   matchLabels:
     app.kubernetes.io/name: isthmus-flow-analysis
     app.kubernetes.io/component: flow-driver
-parameterNotFoundAction: Deny
+parameterNotFoundAction: Allow
 {{- end -}}
 
 {{- /* A validation that an object of executors has no other fields: (list GROUP OBJECT FIELDS), or (list GROUP "item"

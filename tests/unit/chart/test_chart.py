@@ -255,6 +255,14 @@ def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Ren
         spec = policies(render(*values))[f"isthmus-release-isthmus-{name}"]["spec"]
         return " ".join(item["expression"] for item in spec["validations"])
 
+    assert r"matches(r'^isthmus-flow-analysis([:@][^/]*)?$')" in expressions("executors")
+    images = (
+        "flowAnalysis.image.registry=reg.example:5000",
+        "restrictions.allowedImages={reg.example/team/}",
+    )
+    assert r"r'^reg\.example:5000/isthmus-flow-analysis([:@]" in expressions("executors", *images)
+    assert "['reg.example/team/'].exists" in expressions("executors", *images)
+    assert "variables.image" not in expressions("executors", "restrictions.allowedImages={*}")
     assert "claimName in ['flows']" in expressions("executors", "restrictions.allowedClaims={flows}")
     assert "item.name == entry" not in expressions("driver-pod")
     pulls = "restrictions.allowedPullSecrets={a,default-dockercfg-}"
@@ -277,7 +285,7 @@ def test_executors_are_compared_with_pods_that_the_operator_makes_for_drivers(re
         if item["kind"] == "ValidatingAdmissionPolicyBinding" and "paramRef" in item["spec"]
     }
     assert list(references) == [name]
-    assert references[name]["parameterNotFoundAction"] == "Deny"
+    assert references[name]["parameterNotFoundAction"] == "Allow", "Deny refuses every pod"
     selected = references[name]["selector"]["matchLabels"].items()
     assert selected <= flow_analysis_labels("daily", "flow-driver").items()
     assert not selected <= flow_analysis_labels("daily", "flow-executor").items()
