@@ -49,10 +49,13 @@ def test_links_that_share_sessions_do_not_pile_up(routers: Routers) -> None:
         container.send(AMQP_HEADER, frame(OPEN, ["hung", "localhost", UInt(65536), UShort(CHANNELS)]))
         container.expect(OPEN)
 
+        begun: list[int] = []
+
         def silent() -> None:
             """The container begins the sessions that the router begins, and answers nothing else."""
             for arrived in container.arrived():
                 if arrived.code == BEGIN:
+                    begun.append(arrived.channel)
                     window = [UInt(0), UInt(1000), UInt(1000)]
                     answer = frame(BEGIN, [UShort(arrived.channel), *window], channel=arrived.channel)
                     container.send(answer)
@@ -64,8 +67,10 @@ def test_links_that_share_sessions_do_not_pile_up(routers: Routers) -> None:
             return int(router.metric("routed_links"))
 
         with RawConnection(router.port) as client:
-            client.send(opening(), begin())
-            for number in range(MANY_LINKS):
+            client.send(opening(), begin(), attach(0, "link.0", "b2.0", receiver=True))
+            # Before the container has begun a session, not all of them are attached.
+            eventually(lambda: links() == 1 and begun and links() == 1, "the first session", TIMEOUT_SECONDS)
+            for number in range(1, MANY_LINKS):
                 client.send(attach(number, f"link.{number}", f"b2.{number}", receiver=True))
             eventually(lambda: links() == MANY_LINKS, "all are at the container", TIMEOUT_SECONDS)
         eventually(lambda: links() == 0, "nothing is left", TIMEOUT_SECONDS)
