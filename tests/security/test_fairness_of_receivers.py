@@ -1,4 +1,5 @@
-"""An address with very many receivers: whoever changes, misspells or limits them makes others wait for no turn."""
+"""An address has thousands of receivers. Clients that attach and detach some, that spell the address in thousands of
+ways, or that limit the size of messages do not delay others."""
 
 from __future__ import annotations
 

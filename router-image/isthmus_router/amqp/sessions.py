@@ -44,7 +44,7 @@ DEAR_LINKS = 256
 attach, and for any frame if the peer has chosen handles that collide in its table."""
 CHEAP_BYTES = 16 * 1024 * 1024
 USUAL_LINKS = 256
-"""That a peer is taken to allow in a session before it has begun any."""
+"""The router assumes that a peer allows so many in a session, until the peer has begun its first session."""
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 
@@ -98,7 +98,7 @@ class Sessions:
         self._usual = USUAL_LINKS
         """Links that it allows in the one that it has begun last."""
         self._handles: dict[Pointer, int] = {}
-        """Links by session for which the engine has a handle, whoever attached them."""
+        """How many links of each session the engine has a handle for. Either end has attached them."""
         self._returned: list[Pointer] = []
         """The session of each link that both ends have detached: its handle is free after the next write."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
@@ -202,7 +202,7 @@ class Sessions:
         return Condition(RESOURCE_LIMIT, f"no more than {most} link{plural} on a connection"), excess
 
     def peer_detached(self, session: Pointer, link: Pointer) -> None:
-        """Both ends have detached a link, whoever attached it."""
+        """Both ends have detached a link, which either of them had attached."""
         self._returned.append(session)
         self._connection.after_write = True
         receivers = self._receivers.get(session)
@@ -353,11 +353,12 @@ class Sessions:
         return session
 
     def of_routed(self) -> Pointer | None:
-        """One for each routed link while there are not too many; counts the link that is about to be opened.
+        """The session for another routed link, or None when the peer allows no more links; counts the link.
 
-        None when the peer allows no more links. A link that has to wait fills its session's window, and then the others
-        in the session wait as well. But the engine looks for a free channel by walking over all sessions. None is used
-        again when its link is gone: what a receiver has left unread may fill its window for ever.
+        A link that has to wait fills the window of its session, and then the others in the session wait as well. So
+        each link has a session of its own, up to a number of them: the engine walks over all sessions to find a free
+        channel. A session is not used again when its link is gone, as what a receiver has left unread may fill its
+        window for ever.
         """
         if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
             session = self._begin()

@@ -253,11 +253,13 @@ class Address:
         self.everybody: Receivers | None = None
         """All consumers, in an object that is kept up to date while they come and go."""
         self.everybody_key: object = None
-        """What makes it different from others, as in `known_receivers`."""
+        """The key that `everybody` would have in `known_receivers`."""
         self.client_routes: dict[tuple[str | None, bool, bool, bool], Route] = {}
-        """The routes of senders on client connections, by what makes them different."""
+        """Routes of clients by the destination in the annotations, and by whether the sender has no target, whether
+        released messages are sent again, and whether deliveries are streamed."""
         self.known_receivers: dict[object, Receivers] = {}
-        """Those that come into question, by what makes them different; shared by routes."""
+        """Receivers that routes share, by the links that are left out, the paths to other routers, and whether the
+        uplink may be one of them."""
         self.balance = Balance()
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
@@ -299,7 +301,7 @@ class Address:
         self.balance.eased(link)
 
     def remove_consumer(self, link: Link) -> None:
-        """It does no longer."""
+        """An OUT link no longer consumes from here."""
         del self.consumers[link]
         self.edge_consumers.pop(link, None)
         self.clients -= not link.connection.role.is_between_routers
@@ -314,7 +316,7 @@ class Address:
         self._end_lasting_routes()
 
     def remove_remote(self, node: RouterNode) -> None:
-        """It has no more of them."""
+        """A router has withdrawn its consumers."""
         self.remotes.discard(node)
         self.balance.forget()
         self._end_lasting_routes()
@@ -326,7 +328,7 @@ class Address:
         self.end_routes()
 
     def end_routes(self) -> None:
-        """The same, but for routes whose receivers are kept up to date."""
+        """As `invalidate`, except for the routes to `everybody`, who are kept up to date."""
         for route in self.routes:
             self._close(route)
         self.routes.clear()

@@ -304,7 +304,7 @@ class RoutePlanner:
 
 
 def _own_override(origin: Link | None) -> str | None:
-    """The destination that other routers are told where messages from `origin` name none."""
+    """What the annotations state as the destination of messages from `origin`; None if each message states it."""
     if origin is None or origin.address is None or origin.target.address is None:
         return None
     return origin.address.key[1:] if origin.address.phase else origin.target.address

@@ -92,11 +92,11 @@ class Receivers:
         return several and self.whole and not self.is_limited
 
     def add(self, link: Link) -> bool:
-        """A link consumes as well. False when that makes too much of a difference: these receivers are out of date."""
+        """Add a link that consumes now. False if these receivers have to be determined anew."""
         if link.max_message_size:
             return False
         if self.kind is RouteKind.ROTATE and link.proxy is not cast("Link", self.sinks[0]).proxy:
-            return link.proxy  # that is farther away than the others, or nearer
+            return link.proxy  # a proxy gets nothing while other links consume
         place = len(self.sinks) - self.hops
         self.sinks.insert(place, link)
         link.place = place
@@ -107,9 +107,9 @@ class Receivers:
         return True
 
     def remove(self, link: Link) -> bool:
-        """A link consumes no longer. As `add`."""
+        """Remove a link that no longer consumes. False if these receivers have to be determined anew."""
         if link not in self:
-            return True  # it was farther away than the others
+            return True  # it is a proxy that got nothing
         if len(self.sinks) == 2:  # one is not several
             return False
         last = len(self.sinks) - self.hops - 1
@@ -141,7 +141,7 @@ class Receivers:
             return sinks[at], self.loads[at]
         if len(sinks) == 1:
             return sinks[0], None
-        if self.hops:  # of the others as well
+        if self.hops:  # then all of them are hops
             return sinks[address.balance.next_turn(len(sinks))], None
         return address.balance.next_in_turn(self, address.consumers), None
 

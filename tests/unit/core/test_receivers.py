@@ -157,7 +157,7 @@ def test_sets_of_receivers_are_bounded() -> None:
 @pytest.mark.parametrize("size", [1, 64, 65, 100, 101, 200, 201, 1000])
 @pytest.mark.parametrize("name", ["even", "near"])
 def test_a_message_gets_to_one_that_takes_it(name: str, size: int) -> None:
-    """Whatever the others take, and whoever has been tried."""
+    """It never gets to one that takes smaller messages only, or that has been tried."""
     crowd = Crowd(name)
     limits = [1, 50, 64, 70, 100, 120, 128, 200, 500]
     connection = crowd.router.connection()
