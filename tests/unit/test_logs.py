@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from isthmus_router.config.model import LogConfig
-from isthmus_router.config.tables.router import LOG_MODULES
 from isthmus_router.logs import (
     KEPT_RECORDS,
     LINES_AT_ONCE,
@@ -28,16 +27,11 @@ def stream() -> io.StringIO:
 
 
 @pytest.fixture
-def log(stream: io.StringIO) -> Iterator[RouterLog]:
-    handlers, root_level = logging.root.handlers, logging.root.level
+def log(stream: io.StringIO, unchanged_logging: None) -> Iterator[RouterLog]:
     router_log = RouterLog(stream)
     router_log.install()
     yield router_log
     router_log.close()
-    logging.root.handlers = handlers
-    logging.root.setLevel(root_level)
-    for module in LOG_MODULES:
-        logging.getLogger(module).setLevel(logging.NOTSET)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

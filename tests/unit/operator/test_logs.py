@@ -22,7 +22,7 @@ def written(handler: logging.Handler, stream: StringIO, **record: Any) -> dict[s
     return found
 
 
-def test_a_line_has_the_keys_of_a_routers_line() -> None:
+def test_a_line_has_the_keys_of_a_routers_line(unchanged_logging: None) -> None:
     stream, router_stream = StringIO(), StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
