@@ -57,6 +57,7 @@ def transport_settings(configuration: Configuration, config: RelaySiteConfig) ->
         if asks_routers
         else (),
         gossip_profile=profile(config.gossip_ssl_profile),
+        tunnel=config.discovery is Discovery.TUNNEL,
     )
 
 

@@ -63,8 +63,9 @@ class MemberDriver:
             for profile in (settings.profile, settings.bridge_profile, settings.gossip_profile)
             if profile is not None
         }
-        self.counts: Counter[str] = Counter(malformed=0, faults=0)
-        """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
+        self.counts: Counter[str] = Counter(malformed=0, faults=0, refused_tunnelled=0)
+        """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed;
+        `refused_tunnelled`: frames that came through a gossip router without `tunnel`."""
         self._dirty: list[FrameConnection] = []
         self._turns = Turns(self._loop, CONNECTION_SECONDS)
         self._turning = False
@@ -271,6 +272,8 @@ class MemberDriver:
         if not to.tunnelled:
             self._members.send(to, frame)
             return
+        if not self._settings.tunnel:
+            return  # a peer has announced such an address, but gossip routers only tell addresses here
         try:
             member = MemberId(bytes.fromhex(to.host))
         except ValueError:
@@ -365,8 +368,14 @@ class MemberDriver:
         self._tell(self._stack.on_gossip_members, infos)
 
     def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
-        """Implements GossipUser. A router lets nobody speak for others, so nothing within may either."""
-        if frame[1 : 1 + ID_BYTES] == sender:
+        """Implements GossipUser. A router lets nobody speak for others, so nothing within may either.
+
+        Without `tunnel` only connections of members are trusted, which verify certificates and names.
+        """
+        if not self._settings.tunnel:
+            self.counts["refused_tunnelled"] += 1
+            self.problems.tell("gossip routers", "passed on a frame of a member, but discovery is not tunnel")
+        elif frame[1 : 1 + ID_BYTES] == sender:
             self._tell(self._stack.on_frame, tunnel_address(sender), frame)
         else:
             self.counts["malformed"] += 1

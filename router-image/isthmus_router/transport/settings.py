@@ -40,6 +40,8 @@ class TransportSettings:
     multicast: MulticastSettings | None = None
     gossip_routers: tuple[PhysicalAddress, ...] = ()
     gossip_profile: SslProfileConfig | None = None
+    tunnel: bool = False
+    """Frames of members go through the gossip routers; otherwise such frames are refused."""
     longest_frame: int = 64 << 20
     queue_bytes: int = 32 << 20
     """For a peer that reads slowly; beyond it messages to it are dropped and counted."""

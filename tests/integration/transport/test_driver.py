@@ -113,7 +113,9 @@ async def test_gossip_routers(members: Members, tmp_path: Path, encrypted: bool)
     routers = [await GossipRouter(tmp_path, identity=identity).start() for _ in range(2)]
     try:
         addresses = tuple(PhysicalAddress("127.0.0.1", router.port) for router in routers)
-        one, two = (members.add(gossip_routers=addresses, gossip_profile=files) for _ in range(2))
+        one, two = (
+            members.add(gossip_routers=addresses, gossip_profile=files, tunnel=True) for _ in range(2)
+        )
 
         def ask_until_known() -> bool:
             one.driver.ask_gossip_routers()
@@ -135,3 +137,30 @@ async def test_gossip_routers(members: Members, tmp_path: Path, encrypted: bool)
     finally:
         for router in routers:
             router.kill()
+
+
+async def test_tunnelled_frames_are_refused_where_gossip_routers_only_report_addresses(
+    members: Members, tmp_path: Path
+) -> None:
+    router = await GossipRouter(tmp_path).start()
+    try:
+        addresses = (PhysicalAddress("127.0.0.1", router.port),)
+        one, two = (members.add(gossip_routers=addresses, tunnel=tunnel) for tunnel in (False, True))
+
+        def ask_until_known() -> bool:
+            for member in (one, two):
+                member.driver.ask_gossip_routers()
+            return two.info in one.gossiped and one.info in two.gossiped
+
+        await until(ask_until_known)
+        two.send(tunnel_address(one.id), b"past TLS between members")
+        await until(lambda: one.driver.statistics()["refused_tunnelled"] == 1)
+        passed_on = router.metric("messages_total")
+        one.send(tunnel_address(two.id), b"past TLS between members")
+        two.send(tunnel_address(one.id), b"after it")
+        await until(lambda: one.driver.statistics()["refused_tunnelled"] == 2)
+        assert one.frames == two.frames == []
+        assert router.metric("messages_total") == passed_on + 1, "only that of the other member"
+        assert any("discovery is not tunnel" in problem for problem in one.driver.problems.recent())
+    finally:
+        router.kill()

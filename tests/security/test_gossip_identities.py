@@ -1,0 +1,118 @@
+"""Attacks of an intruder that has only a certificate that gossip routers accept, and none of a member of the site.
+
+The canary is a stream of messages from one member to receivers at the other one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.integration.gossip.support import GossipRouter, Peer
+from tests.integration.sites.support.relay_sites import GROUP, RelaySites
+from tests.integration.support.certificates import Authority
+from tests.integration.support.routers import Router, Routers, eventually
+from tests.security.support.canary import Canary
+from tests.security.test_relay_members import PROFILE, context
+
+from isthmus_router.gossip.messages import Register, encode_message
+from isthmus_router.groups.announcements import Discover
+from isthmus_router.groups.frames import Kind, encode_body, encode_frame
+from isthmus_router.groups.identity import (
+    NOBODY,
+    GroupName,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+    member_id,
+    tunnel_address,
+)
+
+GOSSIP_PROFILE = "gossip"
+SITE = GroupName(GROUP, "nyc", f"{GROUP}/nyc")
+GOSSIP_GROUP = f"{GROUP}/nyc"
+NOWHERE = PhysicalAddress("127.0.0.1", 9)
+
+
+class Site:
+    """Two members, a gossip router, and the authority whose certificates the gossip router accepts."""
+
+    def __init__(self, folder: Path, routers: Routers) -> None:
+        own, self.authority = Authority(folder, "own"), Authority(folder, "gossip")
+        self.gossip = GossipRouter(folder, identity=self.authority.issue("gossip", "localhost"))
+        self.one, self.two = (
+            routers.add(
+                name,
+                own.issue(name).profile(PROFILE, ordinal=1),
+                self.authority.issue(name).profile(GOSSIP_PROFILE, ordinal=1),
+            )
+            for name in ("nyc-0", "nyc-1")
+        )
+
+    async def start(self, discovery: str) -> None:
+        await self.gossip.start()
+        sites = RelaySites()
+        sites.site(
+            "nyc",
+            self.one,
+            self.two,
+            plainText=False,
+            sslProfile=PROFILE,
+            bridgeSslProfile=PROFILE,
+            gossipSslProfile=GOSSIP_PROFILE,
+            discovery=discovery,
+            discoveryHosts=f"127.0.0.1:{self.gossip.port}",
+            peerNames="nyc-0, nyc-1",
+        )
+        self.one.start()
+        self.two.start()
+        sites.formed()
+
+    def id_of(self, router: Router) -> MemberId:
+        members = self.one.status()["relay"]["members"]
+        return MemberId(bytes.fromhex(next(each["id"] for each in members if each["name"] == router.id)))
+
+    async def intruder(self) -> Peer:
+        return await Peer.greeted(self.gossip, context(self.authority, "payments-app"))
+
+
+@pytest.fixture
+async def site(tmp_path: Path, routers: Routers) -> AsyncIterator[Site]:
+    found = Site(tmp_path, routers)
+    try:
+        yield found
+    finally:
+        found.gossip.kill()
+
+
+def refused(router: Router) -> float:
+    """Frames that the member refused because they came through a gossip router."""
+    return float(router.metric("relay_transport_events_total", 'event="refused_tunnelled"'))
+
+
+async def test_frames_through_a_gossip_router_that_only_reports_addresses(site: Site) -> None:
+    """The intruder asks for members, and sends frames in its name, past the TLS and the HELLO of members."""
+    await site.start("gossipRouter")
+    one = site.id_of(site.one)
+    before = site.one.status()["relay"]
+    intruder = MemberInfo(member_id(os.urandom(16)), "nyc-1", (NOWHERE,))
+    intruder = intruder._replace(addresses=(tunnel_address(intruder.id),))
+    peer = await site.intruder()
+    peer.say(Register(GOSSIP_GROUP, intruder))
+    discover = Discover(SITE, intruder, True, None).encode()
+    frames = [
+        encode_frame(Kind.DISCOVER, intruder.id, NOBODY, discover),
+        encode_frame(Kind.JOIN, intruder.id, one, encode_body()),
+        encode_frame(Kind.LEAVE, intruder.id, NOBODY, encode_body()),
+    ]
+    with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
+        for frame in frames:
+            peer.writer.write(encode_message(GOSSIP_GROUP, one, intruder.id, frame))
+        eventually(lambda: refused(site.one) == len(frames), "all frames are refused")
+    canary.report.check()
+    assert site.gossip.metric("messages_total") == len(frames), "the members answer nothing"
+    after = site.one.status()["relay"]
+    assert (after["view"], after["members"]) == (before["view"], before["members"])
+    assert any("discovery is not tunnel" in problem for problem in after["problems"])
