@@ -37,6 +37,7 @@ from tests.integration.support.routers import (
     listener,
 )
 
+from isthmus_router.amqp.sessions import CLIENT_SESSION_BYTES
 from isthmus_router.message.sections import encode_annotations
 
 
@@ -293,6 +294,16 @@ def test_frames_sessions_and_their_windows(clients: Clients, governed: Governed)
     receiver = login(clients, router, ALICE).receiver("x", credit=10, accept=True)
     assert sender.await_credit().deliver(Message(body=bytes(100_000))) == "accepted"
     assert len(receiver.next().body) == 100_000
+
+
+def test_frames_larger_than_what_sessions_share(clients: Clients, governed: Governed) -> None:
+    frame = 2 * CLIENT_SESSION_BYTES
+    router = governed(ENABLED, vhost(groups={"all": group("*", maxFrameSize=frame)}))
+    client = login(clients, router, BOB)
+    assert client.transport.remote_max_frame_size == frame
+    receiver = login(clients, router, ALICE).receiver("x", credit=10, accept=True)
+    assert client.sender("x").await_credit().deliver("one frame") == "accepted"
+    assert receiver.next().body == "one frame"
 
 
 def test_users_from_certificates(clients: Clients, routers: Routers, tmp_path: Path) -> None:

@@ -410,21 +410,27 @@ class Sessions:
         frames = settings.max_session_frames
         window = core.grant.max_session_window if core is not None and core.grant else 0
         if window:
-            capacity = max(window, 2 * lib.pn_transport_get_max_frame(self._connection.transport))
+            capacity = max(window, 2 * self._frame)
         elif frames:
-            capacity = frames * settings.max_frame_size
+            capacity = frames * self._frame
         elif settings.role.is_between_routers:
             capacity = max(ROUTER_SESSION_BYTES // self.count, LEAST_ROUTER_SESSION_BYTES)
             if self.count > FEW_ROUTER_SESSIONS and session in self._begun:
                 self._idle[session] = capacity
                 capacity = self._least_of_streams
         else:
-            capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * settings.max_frame_size)
+            capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * self._frame)
         lib.pn_session_set_incoming_capacity(session, capacity)
 
     @property
+    def _frame(self) -> int:
+        """The most bytes of a frame of the peer's. The engine gives up a connection whose sessions may hold less."""
+        most: int = lib.pn_transport_get_max_frame(self._connection.transport)
+        return most
+
+    @property
     def _least_of_streams(self) -> int:
-        return max(LEAST_STREAM_BYTES, 2 * self._connection.settings.max_frame_size)
+        return max(LEAST_STREAM_BYTES, 2 * self._frame)
 
     def _is_for(self, session: Pointer, *, streams: bool) -> None:
         """The first link is attached on which something can come in a session: what the session is for.
