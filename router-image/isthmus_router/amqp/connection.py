@@ -17,7 +17,7 @@ from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
-from isthmus_router.amqp.kernel.handles import written
+from isthmus_router.amqp.kernel.handles import forget, written
 from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
@@ -519,6 +519,7 @@ class AmqpConnection(ConnectionState):
 
     def _free_engine(self) -> None:
         self.links.clear()
+        forget(self)
         forget_login(self.transport)
         if self._tls_session is not None:
             self._tls_session.release()

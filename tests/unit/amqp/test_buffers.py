@@ -15,7 +15,15 @@ import pytest
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.kernel import buffers, drain
-from isthmus_router.amqp.kernel.buffers import BUFFER_PLACE, RETAINED_BYTES, WRITTEN_AT_ONCE, capacity
+from isthmus_router.amqp.kernel.buffers import (
+    BUFFER_PLACE,
+    LARGEST_SPARE,
+    MOST_RETAINED,
+    MOST_SPARES,
+    RETAINED_BYTES,
+    WRITTEN_AT_ONCE,
+    capacity,
+)
 
 BOTH = pytest.mark.parametrize("kernel", [buffers, drain], ids=["python", "compiled"])
 _clear = ctypes.CDLL(cproton_ffi.__file__).pn_buffer_clear
@@ -42,6 +50,7 @@ def delivery(link: Any, number: int, data: bytes) -> Any:
     tag.start, tag.size = text, len(str(number))
     pn = lib.pn_delivery(link, tag[0])
     lib.pn_link_send(link, data, len(data))
+    lib.pn_link_advance(link)
     return pn
 
 
@@ -63,7 +72,6 @@ def test_written_ones_are_given_back_and_others_wait(link: Any, kernel: Any) -> 
     found = []
     for number in range(2 * WRITTEN_AT_ONCE + 10):
         found.append(delivery(link, number, LARGE))
-        lib.pn_link_advance(link)
     keys = found if kernel is buffers else [drain.key(pn) for pn in found]
     for pn in found[::2]:
         empty(pn)
@@ -78,12 +86,77 @@ def test_written_ones_are_given_back_and_others_wait(link: Any, kernel: Any) -> 
 @BOTH
 def test_a_buffer_can_be_used_again(link: Any, kernel: Any) -> None:
     pn = delivery(link, 0, LARGE)
-    lib.pn_link_advance(link)
     empty(pn)
     kernel.release(pn)
     assert capacity(pn) == 0
     again = delivery(link, 1, LARGE)
     assert lib.pn_delivery_pending(again) == len(LARGE)
+
+
+@BOTH
+def test_a_delivery_gets_a_buffer_that_another_one_gave_back(link: Any, kernel: Any) -> None:
+    first = delivery(link, 0, LARGE)
+    empty(first)
+    kernel.release(first)
+    small, used, large = delivery(link, 1, b""), delivery(link, 2, b"x"), delivery(link, 3, b"")
+    kernel.equip(small, RETAINED_BYTES)
+    kernel.equip(used, RETAINED_BYTES + 1)
+    kernel.equip(large, RETAINED_BYTES + 1)
+    assert capacity(small) <= RETAINED_BYTES
+    assert capacity(used) <= RETAINED_BYTES
+    assert capacity(large) >= len(LARGE)
+    again = delivery(link, 4, LARGE)
+    assert lib.pn_delivery_pending(again) == len(LARGE)
+
+
+@BOTH
+def test_few_buffers_are_kept_as_spare_ones_and_none_that_is_very_large(link: Any, kernel: Any) -> None:
+    sizes = [len(LARGE)] * (MOST_SPARES + 10) + [2 * LARGEST_SPARE]
+    found = [delivery(link, number, bytes(size)) for number, size in enumerate(sizes)]
+    for pn in found:
+        empty(pn)
+        kernel.release(pn)
+    for pn in found:
+        kernel.equip(pn, RETAINED_BYTES + 1)
+    capacities = sorted(map(capacity, found), reverse=True)
+    assert RETAINED_BYTES < capacities[0] <= LARGEST_SPARE
+    assert sum(size > RETAINED_BYTES for size in capacities) == MOST_SPARES
+
+
+@BOTH
+def test_the_deliveries_that_were_read_last_retain_their_buffers(link: Any, kernel: Any) -> None:
+    connection = object()
+    found = [delivery(link, number, LARGE) for number in range(2 * MOST_RETAINED)]
+    for pn in found:
+        empty(pn)
+        kernel.retain(connection, pn)
+        kernel.retain(connection, pn)
+    kernel.forget(connection)
+    assert all(capacity(pn) == 0 for pn in found[:MOST_RETAINED])
+    assert all(capacity(pn) >= len(LARGE) for pn in found[MOST_RETAINED:])
+
+
+@BOTH
+def test_a_very_large_buffer_is_not_retained(link: Any, kernel: Any) -> None:
+    pn = delivery(link, 0, bytes(2 * LARGEST_SPARE))
+    empty(pn)
+    kernel.retain(object(), pn)
+    assert capacity(pn) == 0
+
+
+@BOTH
+def test_deliveries_of_a_connection_that_has_ended_are_left_alone(link: Any, kernel: Any) -> None:
+    ended, other = object(), object()
+    found = [delivery(link, number, LARGE) for number in range(2 * MOST_RETAINED)]
+    for pn in found:
+        empty(pn)
+    for pn in found[:MOST_RETAINED]:
+        kernel.retain(ended, pn)
+    kernel.forget(ended)
+    for pn in found[MOST_RETAINED:]:
+        kernel.retain(other, pn)
+    kernel.forget(other)
+    assert all(capacity(pn) >= len(LARGE) for pn in found)
 
 
 def test_buffers_are_found_with_an_allocator_that_separates_sizes() -> None:

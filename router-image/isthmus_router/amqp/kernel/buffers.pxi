@@ -4,6 +4,14 @@
 cdef Py_ssize_t buffer_place = BUFFER_PLACE * sizeof(void *)
 cdef size_t retained_bytes = RETAINED_BYTES
 cdef Py_ssize_t written_at_once = WRITTEN_AT_ONCE
+cdef Py_ssize_t most_retained = MOST_RETAINED
+cdef size_t largest_spare = LARGEST_SPARE
+cdef dict all_retained = {}
+cdef Py_ssize_t most_spares = MOST_SPARES
+cdef void **spares = <void **>calloc(most_spares, sizeof(void *))
+cdef Py_ssize_t count_of_spares = 0
+if spares == NULL:
+    raise MemoryError
 
 
 cdef inline void *buffer_of(void *pn) noexcept:
@@ -14,14 +22,52 @@ cdef inline bint is_large(void *pn) noexcept:
     return pn_buffer_capacity(buffer_of(pn)) > retained_bytes
 
 
+cdef inline void set_buffer(void *pn, void *buffer) noexcept:
+    (<void **>(<char *>pn + buffer_place))[0] = buffer
+
+
 cdef void give_back(void *pn) noexcept:
+    """As `release`."""
+    global count_of_spares
     cdef void *before = buffer_of(pn)
     cdef void *empty
     if is_large(pn) and pn_buffer_size(before) == 0:
         empty = pn_buffer(0)
         if empty != NULL:
-            (<void **>(<char *>pn + buffer_place))[0] = empty
+            set_buffer(pn, empty)
+            if count_of_spares < most_spares and pn_buffer_capacity(before) <= largest_spare:
+                spares[count_of_spares] = before
+                count_of_spares += 1
+            else:
+                pn_buffer_free(before)
+
+
+cdef inline void equip_with_spare(void *pn, size_t size) noexcept:
+    """As `equip`."""
+    global count_of_spares
+    cdef void *before
+    if size > retained_bytes and count_of_spares > 0:
+        before = buffer_of(pn)
+        if pn_buffer_capacity(before) <= retained_bytes and pn_buffer_size(before) == 0:
+            count_of_spares -= 1
+            set_buffer(pn, spares[count_of_spares])
             pn_buffer_free(before)
+
+
+cdef int retain_large(PyObject *connection, void *pn) except -1:
+    """As `retain`, if the buffer is large."""
+    cdef object number
+    if pn_buffer_capacity(buffer_of(pn)) > largest_spare:
+        give_back(pn)
+        return 0
+    number = PyLong_FromVoidPtr(pn)
+    if number not in all_retained:
+        all_retained[number] = <object>connection
+        if len(all_retained) > most_retained:
+            number = next(iter(all_retained))
+            del all_retained[number]
+            give_back(<void *><uintptr_t>number)
+    return 0
 
 
 cdef int give_back_written(PyObject *out, void *pn) except -1:
@@ -29,12 +75,10 @@ cdef int give_back_written(PyObject *out, void *pn) except -1:
     return 0
 
 
-cdef inline int end_read(void *at, void *pn) noexcept:
+cdef inline int end_read(PyObject *link, void *at, void *pn) except -1:
     """As `advance` for an IN link."""
     pn_link_advance(at)
-    if is_large(pn):
-        give_back(pn)
-    return 0
+    return retain_large(get(get(link, link_connection), connection_io), pn) if is_large(pn) else 0
 
 
 cdef inline int end_sent(PyObject *out, void *at, void *pn) except -1:
@@ -43,9 +87,20 @@ cdef inline int end_sent(PyObject *out, void *at, void *pn) except -1:
     return give_back_written(out, pn) if is_large(pn) else 0
 
 
+def equip(pn, Py_ssize_t size):
+    """As `buffers.equip`."""
+    equip_with_spare(pointer(<PyObject *>pn), size)
+
+
 def release(pn):
     """As `buffers.release`."""
     give_back(pointer(<PyObject *>pn))
+
+
+def retain(connection, pn):
+    """As `buffers.retain`."""
+    if is_large(pointer(<PyObject *>pn)):
+        retain_large(<PyObject *>connection, pointer(<PyObject *>pn))
 
 
 def release_written(out, pn):
@@ -61,9 +116,15 @@ def advance(link):
     if pn == NULL:
         return
     if get(<PyObject *>link, link_direction) == INCOMING:
-        end_read(at, pn)
+        end_read(<PyObject *>link, at, pn)
     else:
         end_sent(<PyObject *>link, at, pn)
+
+
+def forget(connection):
+    """As `buffers.forget`."""
+    for number in [number for number, owner in all_retained.items() if owner is connection]:
+        del all_retained[number]
 
 
 def written(list deliveries not None):

@@ -4,6 +4,10 @@ A delivery has a buffer for what has arrived and is not read, or is to be sent a
 and never makes it smaller, until the delivery is settled and beyond: the router would hold 128 KiB for each message of
 60 KB that a receiver has and does not settle. So large buffers are given back when they are empty.
 
+Buffers are dear to enlarge: the engine copies what is in them, and turns a full one around byte by byte before it
+writes. So some that are given back become spare ones for what is sent next, and the deliveries that were read last
+retain theirs, for more of the same delivery or for the one that takes its place.
+
 Source: `pn_delivery_t` and `pn_buffer_t` of qpid-proton, `core/engine-internal.h` and `core/buffer.c`.
 """
 
@@ -18,12 +22,17 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.engine import Pointer
 
 if TYPE_CHECKING:
+    from isthmus_router.amqp.kernel.state import ConnectionState
     from isthmus_router.core.model import Link
 
 RETAINED_BYTES = 4096
 """Capacity of a buffer that a delivery retains."""
 WRITTEN_AT_ONCE = 256
 """Deliveries that are examined after each write, at least; half of them if there are more."""
+MOST_RETAINED, MOST_SPARES = 128, 64
+"""Large buffers of the process that deliveries retain though they are empty, and spare ones."""
+LARGEST_SPARE = 128 * 1024
+"""Capacity of such a buffer. A delivery needs no more while it goes on as it arrives."""
 
 _library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
 _buffer, _free, _capacity, _size = (
@@ -42,6 +51,8 @@ _record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 _WORDS = 40
 """Words of a delivery that are searched. It has no fewer."""
 _cast = ffi.cast
+_spares: list[int] = []
+_retained: dict[Pointer, ConnectionState] = {}
 
 
 def _place() -> int:
@@ -88,13 +99,44 @@ def _buffer_of(pn: Pointer) -> int:
     return int(_cast("uintptr_t *", pn)[BUFFER_PLACE])
 
 
+def equip(pn: Pointer, size: int) -> None:
+    """Give a delivery that is to send `size` bytes a spare buffer, if its own is empty and small."""
+    words = _cast("uintptr_t *", pn)
+    before = words[BUFFER_PLACE]
+    if size > RETAINED_BYTES >= _capacity(before) and _size(before) == 0 and _spares:
+        words[BUFFER_PLACE] = _spares.pop()
+        _free(before)
+
+
 def release(pn: Pointer) -> None:
     """Give the buffer of a delivery back if it is large and empty."""
     words = _cast("uintptr_t *", pn)
     before = words[BUFFER_PLACE]
     if _capacity(before) > RETAINED_BYTES and _size(before) == 0 and (empty := _buffer(0)):
         words[BUFFER_PLACE] = empty
-        _free(before)
+        if len(_spares) < MOST_SPARES and _capacity(before) <= LARGEST_SPARE:
+            _spares.append(before)
+        else:
+            _free(before)
+
+
+def retain(connection: ConnectionState, pn: Pointer) -> None:
+    """Let a delivery that has been read have its buffer, if it is not too large, in the place of another one."""
+    size = capacity(pn)
+    if size > LARGEST_SPARE:
+        release(pn)
+    elif size > RETAINED_BYTES and pn not in _retained:
+        _retained[pn] = connection
+        if len(_retained) > MOST_RETAINED:
+            oldest = next(iter(_retained))
+            del _retained[oldest]
+            release(oldest)
+
+
+def forget(connection: ConnectionState) -> None:
+    """The deliveries of a connection are about to be freed."""
+    for pn in [pn for pn, owner in _retained.items() if owner is connection]:
+        del _retained[pn]
 
 
 def release_written(out: Link, pn: Pointer) -> None:
@@ -110,7 +152,7 @@ def advance(link: Link) -> None:
         return
     lib.pn_link_advance(link.io)
     if link.incoming:
-        release(pn)
+        retain(link.connection.io, pn)
     else:
         release_written(link, pn)
 

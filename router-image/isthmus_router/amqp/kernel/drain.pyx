@@ -12,6 +12,7 @@ so.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
@@ -33,7 +34,9 @@ from cproton_ffi import ffi
 
 from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
-from isthmus_router.amqp.kernel.buffers import BUFFER_PLACE, RETAINED_BYTES, WRITTEN_AT_ONCE
+from isthmus_router.amqp.kernel.buffers import (
+    BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, WRITTEN_AT_ONCE,
+)
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
 from isthmus_router.core.address import Address
@@ -368,7 +371,7 @@ cdef class Drain:
         else:
             found = <object>out  # the route may end
         settled = pn_delivery_settled(pn)
-        end_read(at, pn)
+        end_read(link, at, pn)
         _count(link, link_deliveries)
         bucket = bucket_of(size - skip)
         add_message(_cell(link), size - skip, bucket)
@@ -436,13 +439,16 @@ cdef class Drain:
             put(stream, self.stream_size, total)
             pn_link_recv(at, self.buffer, size)
             for index in range(count):
-                out = get(<PyObject *>PyList_GET_ITEM(branches, index), self.branch_link)
+                branch = <PyObject *>PyList_GET_ITEM(branches, index)
+                out = get(branch, self.branch_link)
+                equip_with_spare(pointer(get(branch, self.branch_pn)), size)
                 pn_link_send(pointer(get(out, link_io)), self.buffer, size)
                 self.touch(<object>get(get(out, link_connection), connection_io))
             self.touch(<object>get(get(link, link_connection), connection_io))
         if not pn_delivery_partial(pn):
             return _TO_DO
-        give_back(pn)
+        if is_large(pn):
+            retain_large(get(get(link, link_connection), connection_io), pn)
         for index in range(count):
             branch = <PyObject *>PyList_GET_ITEM(branches, index)
             if is_large(pointer(get(branch, self.branch_pn))):
@@ -515,6 +521,7 @@ cdef class Drain:
         tag.size = sizeof(uint64_t)
         tag.start = <const char *>self.tag_number
         pn = pn_delivery(at, tag)
+        equip_with_spare(pn, size)
         if get(connection, connection_annotates) == TRUE:
             prefix = <object>get(route, route_prefix)
             length = PyBytes_GET_SIZE(prefix)

@@ -18,10 +18,12 @@ try:
     from isthmus_router.amqp.kernel.drain import (
         Drain,
         advance,
+        equip,
+        forget,
         handle,
         key,
-        release,
         release_written,
+        retain,
         written,
     )
 
@@ -32,8 +34,10 @@ except ImportError as error:
     Drain: Any = None  # type: ignore[no-redef]
     from isthmus_router.amqp.kernel.buffers import (
         advance,
-        release,
+        equip,
+        forget,
         release_written,
+        retain,
         written,
     )
 
@@ -50,9 +54,11 @@ __all__ = [
     "WHY_NOT_COMPILED",
     "Drain",
     "advance",
+    "equip",
+    "forget",
     "handle",
     "key",
-    "release",
     "release_written",
+    "retain",
     "written",
 ]

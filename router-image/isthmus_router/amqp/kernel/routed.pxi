@@ -80,6 +80,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         self.routed.received(<object>link, _cast(_delivery_type, <uintptr_t>pn), size)
         return _DONE
     sent = pn_delivery(to, tag)
+    equip_with_spare(sent, size)
     pn_link_send(to, self.buffer, size)
     _count(link, link_deliveries)
     _count(out, link_deliveries)
@@ -87,7 +88,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     add_message(_cell(link), size, bucket)
     add_message(_cell(out), size, bucket)
     end_sent(out, to, sent)
-    end_read(at, pn)
+    end_read(link, at, pn)
     if pn_delivery_settled(pn):
         _count(link, link_presettled)
         _count(out, link_presettled)

@@ -40,7 +40,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
-from isthmus_router.amqp.kernel.handles import advance, handle, key, release, release_written
+from isthmus_router.amqp.kernel.handles import advance, equip, handle, key, release_written, retain
 from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room
 from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
@@ -210,6 +210,7 @@ class RoutedLinks:
 
     def _send(self, link: Link, out: Link, record: Passed, size: int) -> None:
         record.size += size
+        equip(handle(record.outgoing), size)
         pn_link_send(out.io, self._forwarder.buffer, size)
         self._settlement.touch(out.connection)
         self._settlement.touch(link.connection)  # its window may have to be told
@@ -231,7 +232,7 @@ class RoutedLinks:
                 self._forwarder.too_large(link, pn)
                 return False
         if pn_delivery_partial(pn):
-            release(pn)
+            retain(link.connection.io, pn)
             release_written(out, handle(record.outgoing))
             return False
         if not self._forwarder.pieces.may_end(link, pn):

@@ -41,7 +41,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
     Waiting,
 )
-from isthmus_router.amqp.kernel.handles import advance, key, release, release_written
+from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
@@ -269,13 +269,14 @@ class Streams:
                 if not forwarder.pieces.may_pass(link, pn, size):
                     return False
                 for branch in stream.branches:
+                    equip(branch.pn, size)
                     pn_link_send(branch.link.io, forwarder.buffer, size)
                     forwarder.settlement.touch(branch.link.connection)
                 if stream.consume is not None:
                     self._collect(stream, forwarder.view[:size])
                 forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
-                release(pn)
+                retain(link.connection.io, pn)
                 for branch in stream.branches:
                     release_written(branch.link, branch.pn)
                 stream.up_to_date = True
@@ -357,6 +358,7 @@ class Streams:
                 branch.pn = pn_delivery(out.io, forwarder.new_tag())
                 if has_extension_state(stream.pn):
                     copy_state(stream.pn, branch.pn)
+                equip(branch.pn, len(stream.head))
                 if branch.prefix:
                     pn_link_send(out.io, branch.prefix, len(branch.prefix))
                 pn_link_send(out.io, stream.head, len(stream.head))

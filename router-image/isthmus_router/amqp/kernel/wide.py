@@ -33,7 +33,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Delivery, Stream
-from isthmus_router.amqp.kernel.handles import advance, key, release, release_written
+from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.parking import PLACE_BYTES
 from isthmus_router.amqp.kernel.selective import fits
@@ -279,7 +279,7 @@ class WideStreams:
             forwarder.settlement.touch(link.connection)
             self._go_through(stream, _Stage.PASS_ON)
         elif pn_delivery_partial(pn):
-            release(pn)
+            retain(link.connection.io, pn)
             stream.up_to_date = True
             return False
         elif forwarder.pieces.may_end(link, pn):
@@ -316,6 +316,7 @@ class WideStreams:
         branch.pn = pn_delivery(out.io, forwarder.new_tag())
         if not stream.orphaned and has_extension_state(stream.pn):
             copy_state(stream.pn, branch.pn)
+        equip(branch.pn, len(stream.head))
         if branch.prefix:
             pn_link_send(out.io, branch.prefix, len(branch.prefix))
         pn_link_send(out.io, stream.head, len(stream.head))
@@ -329,6 +330,7 @@ class WideStreams:
             out.connection.io.stalled.add(out)
             return False
         if fits(out, stream.size):
+            equip(branch.pn, len(stream.chunk))
             pn_link_send(out.io, stream.chunk, len(stream.chunk))
             release_written(out, branch.pn)
             settlement.touch(out.connection)

@@ -96,7 +96,7 @@ cdef enum:
 cdef size_t MOST_EVENTS = pieces.MOST_EVENTS
 cdef size_t MOST_EVENTS_OF_ROUTERS = pieces.MOST_EVENTS_OF_ROUTERS
 cdef size_t FEW_EVENTS = pieces.FEW_EVENTS
-cdef size_t MOST_PIECE = pieces.MOST_PIECE
+cdef size_t GATED_PIECE = pieces.GATED_PIECE
 cdef size_t LEAST_PIECE = pieces.LEAST_PIECE
 cdef size_t FRAME_BYTES = pieces.FRAME_BYTES
 cdef size_t LINK_BYTES = pieces.LINK_BYTES
@@ -176,9 +176,9 @@ cdef size_t _piece(Socket *sock, size_t heavy) noexcept nogil:
     cdef size_t most = MOST_EVENTS_OF_ROUTERS if sock.between_routers else MOST_EVENTS
     cdef size_t deliveries = sock.known + sock.bytes // FRAME_BYTES
     most //= min(1 + heavy, MOST_SHARES)
-    if deliveries * MOST_PIECE > most * FRAME_BYTES and sock.bytes >= LINK_BYTES * (8 + sock.links):
+    if deliveries * READ_BYTES > most * FRAME_BYTES and sock.bytes >= LINK_BYTES * (8 + sock.links):
         deliveries = _count(sock, deliveries)
-    return max(LEAST_PIECE, min(MOST_PIECE, most * FRAME_BYTES // max(<size_t>1, deliveries)))
+    return max(LEAST_PIECE, min(<size_t>READ_BYTES, most * FRAME_BYTES // max(<size_t>1, deliveries)))
 
 
 cdef size_t _count(Socket *sock, size_t expected) noexcept nogil:
@@ -306,13 +306,13 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
         return
     while sock.moved < limit:
         piece = min(_piece(sock, job.heavy), limit)
-        if piece < MOST_PIECE and sock.gate == NULL and sock.gate_place == 0 and not _install_gate(sock):
+        if piece < GATED_PIECE and sock.gate == NULL and sock.gate_place == 0 and not _install_gate(sock):
             sock.outcome = UNREAD
             return
         room = min(piece, limit - sock.moved)
         if sock.gate != NULL:
             sock.gate.allowed = room
-            room = min(MOST_PIECE, limit - sock.moved)
+            room = min(GATED_PIECE, limit - sock.moved)
         if sock.gate != NULL and sock.gate.held:
             size = room
             sock.moved += _resume(sock)

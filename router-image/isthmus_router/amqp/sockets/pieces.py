@@ -21,7 +21,9 @@ MOST_EVENTS, MOST_EVENTS_OF_ROUTERS = 262_144, 2_097_152
 """That one piece can make, in about 140 bytes each."""
 FEW_EVENTS = 8192
 """Beyond so many, no further piece is given in the same turn."""
-MOST_PIECE, LEAST_PIECE = 16 * 1024, 64
+LEAST_PIECE = 64
+GATED_PIECE = 16 * 1024
+"""Of input that the engine decrypts, smaller pieces pass a gate, behind which so much is read at a time."""
 FRAME_BYTES = 20
 """The shortest frames with deliveries have more."""
 LINK_BYTES = 64
@@ -99,9 +101,9 @@ class Intake:
         """Bytes that the engine may be given next; `heavy` connections have many events to deal with."""
         most = self._most // min(1 + heavy, MOST_SHARES)
         deliveries = self._known + self.moved // FRAME_BYTES
-        if deliveries * MOST_PIECE > most * FRAME_BYTES and self.moved >= LINK_BYTES * (8 + self._links):
+        if deliveries * READ_BYTES > most * FRAME_BYTES and self.moved >= LINK_BYTES * (8 + self._links):
             deliveries = self._count(deliveries)
-        return max(LEAST_PIECE, min(MOST_PIECE, most * FRAME_BYTES // max(1, deliveries)))
+        return max(LEAST_PIECE, min(READ_BYTES, most * FRAME_BYTES // max(1, deliveries)))
 
     def _count(self, expected: int) -> int:
         deliveries, self._links = self._found()

@@ -13,7 +13,7 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.sockets.layers import Gate, place_for_gate
 from isthmus_router.amqp.sockets.limits import MOST_OPENING
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD, WRITTEN
-from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, MOST_PIECE, READ_BYTES, Intake
+from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, GATED_PIECE, READ_BYTES, Intake
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -166,16 +166,16 @@ class Poller:
         total, limit = 0, min(self._limits[fd], intake.most_read())
         while total < limit:
             piece = min(intake.piece(len(self._heavy)), limit)
-            if piece < MOST_PIECE and fd not in self._gates and not self._install_gate(connection):
+            if piece < GATED_PIECE and fd not in self._gates and not self._install_gate(connection):
                 return UNREAD
             gate = self._gates.get(fd)
-            if gate is not None and piece == MOST_PIECE and not gate.held:
+            if gate is not None and piece >= GATED_PIECE and not gate.held:
                 gate.remove()  # it costs a call of Python for each read
                 del self._gates[fd]
                 gate = None
             room = min(piece, limit - total)
             if gate is not None:
-                gate.allowed, room = room, min(MOST_PIECE, limit - total)
+                gate.allowed, room = room, min(GATED_PIECE, limit - total)
             if gate is not None and gate.held:
                 size = room
                 total += gate.resume()
