@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -63,6 +64,7 @@ OVERLAP_SECONDS = 2.0
 """From a connection with new certificates to the end of the one before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
+LONGEST_REASON = 300
 COMPLAIN_US = 10_000_000
 """Between log lines about messages that cannot be read."""
 STEP_BACK_US = 10_000_000
@@ -175,6 +177,25 @@ class _Part:
     address: str
     began: float
     octets: int = 0
+
+
+def _apart(handle: Callable[[Collector, Any], None]) -> Callable[[Collector, Any], None]:
+    """Ends the connection of an event that cannot be dealt with, and not the collector.
+
+    proton decodes what a router has said when it is asked for it, and raises what it likes.
+    """
+
+    @wraps(handle)
+    def guarded(self: Collector, event: Any) -> None:
+        try:
+            handle(self, event)
+        except Exception as error:
+            logger.warning("the router cannot be understood", extra={"reason": repr(error)[:LONGEST_REASON]})
+            if event.connection is not None:
+                _cut_off(event.connection)
+                self._gone(event.connection, "what the router has sent cannot be read")
+
+    return guarded
 
 
 class Collector(Handler):
@@ -429,6 +450,7 @@ class Collector(Handler):
         elif connection == self._next:
             self._not_taken_over(reason)
 
+    @_apart
     def on_connection_remote_open(self, event: Any) -> None:
         """The router is there."""
         if self._next is not None and event.connection == self._next:
@@ -440,11 +462,13 @@ class Collector(Handler):
         logger.info("connected", extra={"router": event.connection.remote_container})
         self._do(self._session.connected(self._clock()))
 
+    @_apart
     def on_connection_remote_close(self, event: Any) -> None:
         """The router ends the connection."""
         event.connection.close()
         self._gone(event.connection, _words(event.connection.remote_condition) or "closed by the router")
 
+    @_apart
     def on_transport_error(self, event: Any) -> None:
         """Said before `on_transport_closed`."""
         self._gone(event.connection, _words(event.transport.condition) or "connection lost")
@@ -519,15 +543,18 @@ class Collector(Handler):
         sender.advance()
         self._metrics.flushes.inc()
 
+    @_apart
     def on_link_flow(self, event: Any) -> None:
         """A sender may have credit."""
         if event.link.is_sender and event.link.credit > 0 and event.connection == self._connection:
             self._send_flush(event.link)
 
+    @_apart
     def on_link_remote_close(self, event: Any) -> None:
         """The router ends or refuses a link."""
         self._detached(event.link)
 
+    @_apart
     def on_link_remote_detach(self, event: Any) -> None:
         """The router takes a link away that may come back."""
         self._detached(event.link)
@@ -582,6 +609,7 @@ class Collector(Handler):
 
     # Messages
 
+    @_apart
     def on_delivery(self, event: Any) -> None:
         """A message has come, or the outcome of one that was sent."""
         delivery, link = event.delivery, event.link
@@ -644,7 +672,8 @@ class Collector(Handler):
         if now >= self._complain_at:
             self._complain_at = now + COMPLAIN_US
             logger.warning(
-                "message rejected", extra={"address": address, "reason": reason, "details": details[:300]}
+                "message rejected",
+                extra={"address": address, "reason": reason, "details": details[:LONGEST_REASON]},
             )
         return reason
 

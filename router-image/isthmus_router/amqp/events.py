@@ -349,7 +349,8 @@ def _read_security(connection: AmqpConnection) -> None:
     connection.tls_protocol, connection.tls_cipher = (
         protocol_and_cipher(transport) if connection.settings.tls is not None else (None, None)
     )
-    connection.mechanism = text(lib.pn_sasl_get_mech(lib.pn_sasl(transport)))
+    # The engine and Cyrus take a client's `anonymous` for `ANONYMOUS`.
+    connection.mechanism = (text(lib.pn_sasl_get_mech(lib.pn_sasl(transport))) or "").upper() or None
     connection.authenticated = bool(lib.pn_transport_is_authenticated(transport))
 
 

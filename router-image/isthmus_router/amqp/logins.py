@@ -73,11 +73,14 @@ class Login:
         self._began = self._over = False
 
     def begin(self, mechanism: str, data: bytes) -> bool:
-        """Whether the mechanism may have the init frame; not a second one, which would start it twice."""
+        """Whether the mechanism may have the init frame; not a second one, which would start it twice.
+
+        The case of its name does not count.
+        """
         if self._began:
             return False
         self._began = True
-        self._mechanism = mechanism
+        self._mechanism = mechanism.upper()
         return self._admitted(data)
 
     def go_on(self, data: bytes) -> bool:

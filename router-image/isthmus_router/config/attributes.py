@@ -64,7 +64,7 @@ class Attribute:
     choices: tuple[str, ...] = ()
     """Allowed values of an enumeration; also accepted by index."""
     result: Callable[[str], object] = str
-    """Makes the typed form of one of `choices`."""
+    """Makes the typed form of one of `choices`, or of one of several words."""
     minimum: int | None = None
     maximum: int | None = None
     update: Update = Update.REPLACE

@@ -78,7 +78,7 @@ def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
     for endpoint in endpoints:
         mechanisms = endpoint.values["saslMechanisms"]
         for mechanism in mechanisms if isinstance(mechanisms, tuple) else ():
-            if mechanism.upper() not in SASL_MECHANISMS:
+            if mechanism not in SASL_MECHANISMS:
                 hint = suggestion(mechanism, SASL_MECHANISMS, "known ones")
                 yield endpoint.problem("saslMechanisms", f"{mechanism!r} is not known as a mechanism; {hint}")
     for endpoint in endpoints:

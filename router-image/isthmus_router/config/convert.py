@@ -107,10 +107,10 @@ def _enum(attribute: Attribute, value: object, sources: Sources | None) -> objec
     raise ValueError(f"{shown(attribute, value)} is not one of {', '.join(choices)}")
 
 
-def _words(attribute: Attribute, value: object, sources: Sources | None) -> tuple[str, ...] | None:
+def _words(attribute: Attribute, value: object, sources: Sources | None) -> tuple[object, ...] | None:
     words = value.split() if isinstance(value, str) else value
     if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
-        return tuple(words) or None
+        return tuple(map(attribute.result, words)) or None
     raise ValueError(f"{shown(attribute, value)} is not a list of words separated by spaces")
 
 

@@ -13,6 +13,8 @@ from isthmus_router.message.types import Encoded, EncodeError, encode
 
 ROWS_PER_SLICE = 8
 """A row takes up to some tens of microseconds."""
+BYTES_PER_SLICE = 16 * 1024
+"""Of rows; a peer's own properties can make one row thousands of times as large as another."""
 RESPONSE_BYTES = 4 * 1024 * 1024
 """Of rows in one QUERY response; ask for the rest by offset."""
 PASSED_PER_SLICE = 32
@@ -25,7 +27,7 @@ Found: TypeAlias = tuple[EntityType, Any]
 def query(view: ManagementView, types: Mapping[str, EntityType], request: Request) -> Work:
     """Rows of one type, or of all that are listed, from an offset."""
     offset, count = request.paging
-    names = request.attribute_names
+    names = list(dict.fromkeys(request.attribute_names))
     entity_type = request.type_queried
     if entity_type:
         asked: Sequence[EntityType] = [entity_type]
@@ -38,7 +40,7 @@ def query(view: ManagementView, types: Mapping[str, EntityType], request: Reques
     names = names or list(dict.fromkeys(name for t in asked for name in t.columns))
     readers = {t.name: [request.family.reader(t, name) for name in names] for t in asked}
     results: list[Encoded] = []
-    room = RESPONSE_BYTES
+    room, left = RESPONSE_BYTES, BYTES_PER_SLICE
     rows = _rows(view, asked, offset)
     while room > 0 and (count is None or len(results) < count):
         try:
@@ -48,7 +50,9 @@ def query(view: ManagementView, types: Mapping[str, EntityType], request: Reques
         if found is not None:
             results.append(_encoded([read(found[1]) for read in readers[found[0].name]]))
             room -= len(results[-1])
-        if found is None or len(results) % ROWS_PER_SLICE == 0:
+            left -= len(results[-1])
+        if found is None or len(results) % ROWS_PER_SLICE == 0 or left <= 0:
+            left = BYTES_PER_SLICE
             yield
     return 200, {"attributeNames": names, "results": results}
 

@@ -35,6 +35,10 @@ from .values import (
     UShort,
 )
 
+MOST_WEAK_KEYS = 16
+"""In a map, of types for which a sender can find any number of values with the same hash."""
+_WEAKLY_HASHED = frozenset((uuid.UUID, float, Float, Array, Described))
+
 _Reader: TypeAlias = Callable[[bytes, int, int, int, "Allowance"], tuple[object, int]]
 """(buffer, position after the constructor, end of the enclosing value, depth, allowance) -> (value, next position)."""
 
@@ -243,8 +247,11 @@ def _map_reader(width: int) -> _Reader:
         if count % 2:
             raise DecodeError("map with an odd number of elements", position)
         items = _items(buffer, position, stop, count, depth, allowance)
+        keys = items[::2]
+        if sum(type(key) in _WEAKLY_HASHED for key in keys) > MOST_WEAK_KEYS:
+            raise DecodeError(f"map with more than {MOST_WEAK_KEYS} keys of unusual types", position)
         try:
-            return dict(zip(items[::2], items[1::2], strict=True)), stop
+            return dict(zip(keys, items[1::2], strict=True)), stop
         except TypeError as error:
             raise DecodeError("compound value as map key", position) from error
 

@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from isthmus_router.groups.certificates import misnamed
+from isthmus_router.groups.certificates import is_of_member, misnamed
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.views import View
@@ -46,8 +46,8 @@ class BridgeUser(Protocol):
     def hello(self, to_site: str) -> Hello:
         """What this member says of itself and of what it has of the other site."""
 
-    def belongs(self, member: MemberId) -> bool:
-        """Whether it is in the view of this site."""
+    def name_of(self, member: MemberId) -> str | None:
+        """The logical name of a member in the view of this site; None if it is not there."""
 
     def objection(self, site: str, view: View) -> str:
         """Why that is no view of the other site; empty: it may be."""
@@ -179,7 +179,7 @@ class Bridge:
         if session is None or session.phase is not Phase.DIALLING:
             return
         session.certificate_names = certificate_names
-        if problem := self._certificate_problem(session, session.site):
+        if problem := self._misnamed(session, session.site):
             self._refuse(now, session, problem)
             return
         session.phase, session.since, session.heard = Phase.GREETING, now, now
@@ -364,13 +364,18 @@ class Bridge:
             return f"another site is named {hello.site} as well: {RENAME}"
         if problem := self._user.objection(hello.site, hello.view):
             return problem
-        if hello.via:
-            if not self._user.belongs(MemberId(hello.via)):
-                return "passed on by a stranger"
-            return misnamed(session.certificate_names, own.own_certificate_names)
-        return self._certificate_problem(session, hello.site)
+        if not hello.via:
+            return self._misnamed(session, hello.site)
+        member = self._user.name_of(MemberId(hello.via))
+        if member is None:
+            return "passed on by a stranger"
+        if is_of_member(session.certificate_names, member):
+            return ""
+        # That member has compared the names of the other site. The ids of members are no secret.
+        names = own.own_certificate_names or ((own.site,) if own.sites[hello.site].certificate_names else ())
+        return misnamed(session.certificate_names, names)
 
-    def _certificate_problem(self, session: Session, site: str) -> str:
+    def _misnamed(self, session: Session, site: str) -> str:
         remote = self._settings.sites.get(site)
         return misnamed(session.certificate_names, remote.certificate_names if remote else ())
 

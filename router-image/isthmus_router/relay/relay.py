@@ -315,9 +315,10 @@ class Relay:
             positions,
         )
 
-    def belongs(self, member: MemberId) -> bool:
-        """Whether it is in the view of this site."""
-        return self._view is not None and member in self._view
+    def name_of(self, member: MemberId) -> str | None:
+        """The logical name of a member in the view of this site; None if it is not there."""
+        members = self._view.members if self._view is not None else ()
+        return next((info.name for info in members if info.id == member), None)
 
     def objection(self, site: str, view: View) -> str:
         """Why that is no view of the other site; empty: it may be."""

@@ -264,6 +264,11 @@ def test_a_sasl_mechanism_that_nobody_knows_is_accepted_with_a_warning() -> None
     )
 
 
+def test_the_names_of_mechanisms_are_taken_in_upper_case() -> None:
+    (listener,) = parse("listener {\n saslMechanisms: external plain\n}\n", "f.conf").listeners
+    assert listener.sasl_mechanisms == ("EXTERNAL", "PLAIN")
+
+
 def test_every_field_of_the_typed_form_is_an_attribute() -> None:
     for name, section in SECTIONS.items():
         attributes = {a.field for a in section.attributes if not a.unsupported}

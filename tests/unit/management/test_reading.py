@@ -6,7 +6,7 @@ import json
 import logging
 
 import pytest
-from tests.unit.management.conftest import Client, SmallRouter, answer_of
+from tests.unit.management.conftest import Client, SmallRouter, answer_of, connection
 
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ConnectorRow, LinkRow
@@ -390,3 +390,21 @@ def test_what_became_of_a_connector(
     client = Client(ManagementAgent(router, router))
     (row,) = client.query("connector", "connectionStatus", "connectionMsg")
     assert (row["connectionStatus"], row["connectionMsg"]) == shown
+
+
+def test_a_column_that_is_asked_for_many_times_comes_once(client: Client) -> None:
+    response = client.request("QUERY", {"attributeNames": ["name"] * 20 + ["id"]}, entityType="router")
+    assert response.body["attributeNames"] == ["name", "id"]
+    assert len(response.body["results"][0]) == 2
+
+
+def test_few_bytes_of_rows_are_encoded_at_a_time(client: Client, router: SmallRouter) -> None:
+    large = {f"key {number}": "x" * 100 for number in range(500)}
+    router.connections_ = [connection(number, properties=large) for number in range(20)]
+    message = Message(
+        properties=Properties(reply_to="temp.1"),
+        application_properties={"operation": "QUERY", "entityType": "connection"},
+        body={"attributeNames": ["properties"]},
+    )
+    slices = sum(1 for _ in client.agent.handle(message, client.requester))
+    assert slices >= 20

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus_router.message.decoder import MOST_WEAK_KEYS
 from isthmus_router.message.types import (
     MAX_NESTING,
     Array,
@@ -388,3 +389,14 @@ def test_array_of_symbols_agrees_with_proton():
     read.decode(encode(Array(Symbol, ("a", "b"))))
     read.next()
     assert list(read.get_py_array().elements) == ["a", "b"]
+
+
+def test_a_map_has_few_keys_that_may_collide():
+    """A sender can choose any number of UUIDs with the same hash, and each would be compared with all others."""
+    modulus = 2**61 - 1
+    few = {uuid.UUID(int=7 + number * modulus): number for number in range(MOST_WEAK_KEYS)}
+    assert len({hash(key) for key in few}) == 1
+    assert decode_all(encode(few)) == few
+    many = {**few, 0.5: "one more"}
+    with pytest.raises(DecodeError, match="unusual types"):
+        decode_all(encode(many))

@@ -7,8 +7,12 @@ from tests.unit.relay.world import DETECTION, World, load
 
 from isthmus_router.groups.frames import Kind
 from isthmus_router.relay.messages import BridgeKind, pack_hello
+from isthmus_router.relay.session import Phase
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite, Window
 from isthmus_router.relay.sites import SiteState
+
+PASSED_ON = -1000
+"""Number of a session that somebody has dialled."""
 
 
 def test_every_member_of_every_site_gets_everything_once_and_in_order() -> None:
@@ -95,6 +99,43 @@ def test_who_does_not_belong_is_refused_with_the_reason(other: dict[str, object]
     world.node("nyc0").publish()
     world.run(1.0)
     assert not world.node("wrong").deliveries
+
+
+@pytest.mark.parametrize("own_names", [(), ("members-of-nyc",)])
+@pytest.mark.parametrize(
+    ("certificate", "admitted"),
+    [
+        (("payments-app",), False),
+        (("sfo",), False),
+        (("sfo0.sfo",), False),
+        ((), False),
+        (("nyc0.nyc",), True),
+    ],
+)
+def test_only_a_member_of_its_site_passes_on_the_session_of_another_site(
+    own_names: tuple[str, ...], certificate: tuple[str, ...], admitted: bool
+) -> None:
+    world = World(6, {"nyc": 1, "sfo": 1}, own_certificate_names=own_names)
+    world.run(1.0)
+    nyc, sfo = world.node("nyc0"), world.node("sfo0")
+    hello = sfo.relay.hello("nyc")._replace(via=bytes(nyc.id))
+    nyc.relay.opened(world.now, PASSED_ON, certificate)
+    nyc.relay.frame(world.now, PASSED_ON, pack_hello(BridgeKind.HELLO, hello))
+    session = nyc.relay._bridge.sessions.get(PASSED_ON)
+    assert (session is not None and session.phase is Phase.OPEN) == admitted
+
+
+@pytest.mark.parametrize(("own_names", "name"), [((), "nyc"), (("members-of-nyc",), "members-of-nyc")])
+def test_the_certificate_of_who_passes_a_session_on_may_be_for_the_whole_site(
+    own_names: tuple[str, ...], name: str
+) -> None:
+    world = World(6, {"nyc": 1, "sfo": 1}, own_certificate_names=own_names)
+    world.run(1.0)
+    nyc, sfo = world.node("nyc0"), world.node("sfo0")
+    hello = sfo.relay.hello("nyc")._replace(via=bytes(nyc.id))
+    nyc.relay.opened(world.now, PASSED_ON, (name,))
+    nyc.relay.frame(world.now, PASSED_ON, pack_hello(BridgeKind.HELLO, hello))
+    assert nyc.relay._bridge.sessions[PASSED_ON].phase is Phase.OPEN
 
 
 def test_a_second_site_of_the_same_name_is_refused() -> None:

@@ -139,6 +139,7 @@ _MECHANISMS = Attribute(
     "saslMechanisms",
     Kind.WORDS,
     "Allowed SASL mechanisms, separated by spaces. Absent: all available.",
+    result=str.upper,
 )
 _ALLOW_PLAIN = Attribute(
     "allowPlainWithoutTls",

@@ -1,0 +1,98 @@
+"""A router by hand that says something of which the values cannot be decoded, on each connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from tests.integration.support.raw import (
+    AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    OPEN,
+    SASL_HEADER,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    frame,
+)
+
+from isthmus_router.message.types import Array, Described, Encoded, Symbol, UByte, UInt, ULong, UShort, decode
+
+NO_TEXT = Encoded(b"\xa1\x03a\xff\xfe")
+"""A string that is not UTF-8."""
+LIST_AS_KEY = Encoded(b"\xd1\x00\x00\x00\x06\x00\x00\x00\x02\x45\x40")
+"""A map that no language has."""
+WINDOW = UInt(1000)
+SENSELESS = {
+    "open": (NO_TEXT,),
+    "close": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), NO_TEXT]),),
+    "close with details": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", LIST_AS_KEY]),),
+    "detach": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), NO_TEXT]),),
+    "detach with details": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", LIST_AS_KEY]),),
+}
+"""What it says, by the frame that has it."""
+
+
+class SenselessRouter:
+    """Accepts connections one after the other; `said` counts those on which it has said it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._listening = socket.create_server(("localhost", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self.said = 0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = self._listening.accept()
+                with suppress(OSError, EOFError), peer, peer.makefile("rb") as stream:
+                    self._serve(peer, stream)
+
+    def _serve(self, peer: socket.socket, stream: BinaryIO) -> None:
+        if _exactly(stream, 8) == SASL_HEADER:
+            mechanisms = frame(SASL_MECHANISMS, [Array(Symbol, (Symbol("ANONYMOUS"),))])
+            peer.sendall(SASL_HEADER + mechanisms)
+            _next_frame(stream)
+            peer.sendall(frame(SASL_OUTCOME, [UByte(0)]))
+            _exactly(stream, 8)
+        senseless = list(SENSELESS[self._what])
+        peer.sendall(AMQP_HEADER + frame(OPEN, senseless if self._what == "open" else ["router"]))
+        if self._what.startswith("close"):
+            peer.sendall(frame(CLOSE, senseless))
+        if not self._what.startswith("detach"):
+            self.said += 1
+        while True:
+            code, fields = _next_frame(stream)
+            if code == BEGIN:
+                peer.sendall(frame(BEGIN, [UShort(0), UInt(0), WINDOW, WINDOW]))
+            elif code == ATTACH:
+                handle = UInt(fields[1])
+                peer.sendall(frame(ATTACH, [fields[0], handle, not fields[2], *[None] * 6, UInt(0)]))
+                peer.sendall(frame(DETACH, [handle, True, *senseless]))
+                self.said += 1
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data: bytes = stream.read(size) or b""
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _next_frame(stream: BinaryIO) -> tuple[int, list[Any]]:
+    body = _exactly(stream, int.from_bytes(_exactly(stream, 4)) - 4)[4:]
+    if not body:
+        return 0, []
+    described: Any = decode(body, most=10_000)[0]
+    return int(described.descriptor), list(described.value)
