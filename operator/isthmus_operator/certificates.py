@@ -24,8 +24,13 @@ from .names import digest
 _IDENTITY = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 """What the `peerNames` of a router's configuration may contain."""
 
+MOST_BUNDLE_BYTES = 512 * 1024
+"""Of certificates in one key of a Secret, in PEM."""
+MOST_CERTIFICATES = 512
+"""In one key of a Secret. Bundles of public authorities have about 150."""
 MOST_REVOCATIONS = 256 * 1024
 """Bytes of certificate revocation lists; a Secret has at most 1 MiB."""
+_BEGIN = b"-----BEGIN "
 _BEGIN_LIST = b"-----BEGIN X509 CRL-----"
 
 MOST_KEY_BYTES = 32 * 1024
@@ -231,6 +236,8 @@ def revocations_problem(lists: bytes) -> str | None:
     """Why a bundle of certificate revocation lists in PEM cannot be used; None if it can."""
     if len(lists) > MOST_REVOCATIONS:
         return f"has more than {MOST_REVOCATIONS} bytes"
+    if _has_others(lists, b"X509 CRL"):
+        return "has a PEM block other than X509 CRL; remove it"
     _, *found = lists.split(_BEGIN_LIST)
     try:
         for item in found:
@@ -273,12 +280,25 @@ def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | 
         _check_chain(certificate, key)
     if authorities is not None:
         found = _certificates(authorities, "ca.crt")
-        _check_authorities(authorities)
+        _check_authorities(merged(authorities))
         authorities_not_after = max(item.not_valid_after_utc for item in found)
     return Examined(None, not_before, not_after, authorities_not_after)
 
 
+def _has_others(pem: bytes, label: bytes) -> bool:
+    """Return whether `pem` has a block with another label. OpenSSL also decodes private keys beside certificates and
+    lists, and computes the public key of one for DSA, whose parameters have any length, for hours."""
+    _, *blocks = pem.split(_BEGIN)
+    return not all(block.startswith(label + b"-----") for block in blocks)
+
+
 def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
+    if len(pem) > MOST_BUNDLE_BYTES:
+        raise _UnusableError(f"{name} has more than {MOST_BUNDLE_BYTES} bytes; use fewer certificates")
+    if count(pem) > MOST_CERTIFICATES:
+        raise _UnusableError(f"{name} has more than {MOST_CERTIFICATES} certificates; use fewer")
+    if _has_others(pem, b"CERTIFICATE"):
+        raise _UnusableError(f"{name} has a PEM block other than CERTIFICATE; remove it")
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -358,7 +378,7 @@ def _check_chain(certificate: bytes, key: bytes) -> None:
 
 
 def _check_authorities(bundle: bytes) -> None:
-    """The same for authorities."""
+    """The same for authorities, as `merged` encodes them."""
     with _file(bundle) as name:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(name)

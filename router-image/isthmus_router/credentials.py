@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.openssl import OpenSslError, Revocations, limit_steps, made_contexts
+from isthmus_router.openssl import OpenSslError, Revocations, check_bundle, limit_steps, made_contexts
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -66,10 +66,12 @@ class TlsFiles(NamedTuple):
             context.load_cert_chain(self.certificate, self.key, lambda: self.password)
             if self.authority is not None:
                 what = f"caCertFile {self.authority!r}"
+                check_bundle(self.authority)
                 context.load_verify_locations(self.authority)
                 context.verify_mode = ssl.CERT_REQUIRED
             if self.revocations is not None:
                 what = f"crlFile {self.revocations!r}"
+                check_bundle(self.revocations)
                 context.load_verify_locations(self.revocations)
                 context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import re
 import threading
 import time
 import weakref
@@ -204,6 +205,21 @@ def limit_steps(context: int) -> None:
     A key update is a record of 27 bytes that takes much longer than others of this size, and TLS 1.3 allows any number.
     """
     _openssl().SSL_CTX_set_info_callback(context, _step_taken)
+
+
+_OTHER_BLOCK = re.compile(rb"-----BEGIN (?!(?:(?:X509 |TRUSTED )?CERTIFICATE|X509 CRL)-----)")
+
+
+def check_bundle(path: str) -> None:
+    """Raise ValueError if a file of authorities or revocation lists has other PEM blocks, or OSError.
+
+    OpenSSL also decodes private keys in such a file, and computes the public key of one for DSA, whose parameters have
+    any length, for hours.
+    """
+    if _OTHER_BLOCK.search(Path(path).read_bytes()):
+        raise ValueError(
+            "a PEM block in it is neither a certificate nor a certificate revocation list; remove it"
+        )
 
 
 def add_revocations(context: int, path: str) -> bool:

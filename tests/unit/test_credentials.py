@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from isthmus_router.credentials import certificate_names, cipher_list
+from isthmus_router.amqp.tls import TlsDomain, TlsError
+from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.credentials import CredentialsError, TlsFiles, certificate_names, cipher_list
 
 
 @pytest.mark.parametrize(
@@ -59,3 +63,41 @@ def test_ciphers_without_authentication_or_encryption_are_never_negotiated(state
     assert not [
         cipher["name"] for cipher in found if cipher["auth"] == "auth-null" or cipher["strength_bits"] < 112
     ]
+
+
+@pytest.mark.parametrize("label", [b"PRIVATE KEY", b"DSA PRIVATE KEY", b"CERTIFICATE-X PRIVATE KEY"])
+@pytest.mark.parametrize("wrong", ["authority", "revocations"])
+def test_private_keys_beside_authorities_or_revocation_lists_are_refused(
+    tmp_path: Path, wrong: str, label: bytes
+) -> None:
+    """OpenSSL would decode them, which takes hours for some."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("west.example")
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_bytes(issued.cert_chain_pems[0].bytes())
+    key.write_bytes(issued.private_key_pem.bytes())
+    good, bad = tmp_path / "ca.crt", tmp_path / "bad.pem"
+    good.write_bytes(authority.cert_pem.bytes())
+    bad.write_bytes(good.read_bytes() + b"-----BEGIN %b-----\nAAAA\n-----END %b-----\n" % (label, label))
+    files = TlsFiles(str(certificate), str(key), str(good))
+    assert files.context(ssl.PROTOCOL_TLS_SERVER).verify_mode == ssl.CERT_REQUIRED
+    with pytest.raises(
+        CredentialsError, match=r"bad\.pem.*neither a certificate nor a certificate revocation list"
+    ):
+        files._replace(**{wrong: str(bad)}).context(ssl.PROTOCOL_TLS_SERVER)
+    profile = SslProfileConfig(
+        name="own",
+        ciphers=None,
+        protocols=None,
+        ca_cert_file=str(bad),
+        crl_file=None,
+        cert_file=str(certificate),
+        private_key_file=str(key),
+        password=None,
+        uid_format=None,
+        uid_name_mapping_file=None,
+        ordinal=0,
+        oldest_valid_ordinal=0,
+    )
+    with pytest.raises(TlsError, match=r"bad\.pem.*neither a certificate nor"):
+        TlsDomain(profile, server=True, verify_peer=1)

@@ -88,7 +88,7 @@ class Clock:
 
 
 def ssl_domain(tls: Tls) -> SSLDomain:
-    """The files as they are now. Raises SSLException, OpenSslError."""
+    """The files as they are now. Raises SSLException, OpenSslError, OSError, ValueError."""
     contexts: list[int] = []
     if tls.crl is None:
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
@@ -96,6 +96,7 @@ def ssl_domain(tls: Tls) -> SSLDomain:
         with openssl.made_contexts() as contexts:
             domain = SSLDomain(SSLDomain.MODE_CLIENT)
     if tls.ca is not None:
+        openssl.check_bundle(tls.ca)
         domain.set_trusted_ca_db(tls.ca)
     if tls.crl is not None and not (len(contexts) == 1 and openssl.add_revocations(contexts[0], tls.crl)):
         raise SSLException(f"{tls.crl} has no usable certificate revocation list")

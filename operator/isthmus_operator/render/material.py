@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from ..authority import is_own
-from ..certificates import Examined, described, examine
+from ..certificates import Examined, described, examine, merged, revocations_problem
 from ..model import NamespaceModel
 from ..names import bounded, no_room, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
@@ -259,12 +259,14 @@ class Material:
     def _of_secret(self, secret: str, needed: Sequence[str]) -> _Files:
         """The key material of `secret`, or, when that cannot be used, what was delivered before."""
         known, complaint = self._tls.get(secret), None
-        data: Mapping[str, bytes]
+        data: dict[str, bytes]
         if known is not None:
             data, problem = known.data, _lacking(known.data, needed)
         elif (view := self._secrets.get(secret)) is not None:
             data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
+            if problem is None and "ca.crt" in data:
+                data["ca.crt"] = merged(data["ca.crt"])
         else:
             data, problem, complaint = {}, None, MaterialError.missing(secret, self._model)
         if problem is not None:
@@ -278,7 +280,7 @@ class Material:
             complaint = known.complaint
         return _Files(secret, secret, data, complaint)
 
-    def _earlier(self, owner: str) -> Mapping[str, bytes]:
+    def _earlier(self, owner: str) -> dict[str, bytes]:
         names = {key: _file_name(owner, key) for key in (*TLS_KEYS, REVOCATIONS)}
         return {key: self._delivered[name] for key, name in names.items() if self._delivered.get(name)}
 
@@ -298,6 +300,9 @@ class Material:
                 raise complaint
             ordinals = _Ordinals(delivered[0], *delivered)
             data = self._earlier(_generation_name(name, ordinals.newest))
+            lists = data.get(REVOCATIONS)
+            if _examined(data).problem or (lists is not None and revocations_problem(lists)):
+                raise complaint
         problem = _lacking(data, needed)
         if problem is not None:
             raise complaint or MaterialError.invalid(

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ..certificates import described, examine, merged
+from ..certificates import described, examine, merged, revocations_problem
 from ..names import digest
 
 TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
@@ -154,6 +154,7 @@ class Ledger:
             and all(item.since.tzinfo is not None for item in self.generations)
             and examine(self.current.authorities, self.certificate, self.key).problem is None
             and all(examine(bundle, None, None).problem is None for bundle in bundles)
+            and (self.revocations is None or revocations_problem(self.revocations) is None)
             and self.current.identity == identity(self.certificate)
         )
 

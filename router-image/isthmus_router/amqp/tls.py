@@ -45,6 +45,7 @@ def _check_files(profile: SslProfileConfig) -> None:
             raise TlsError(f"sslProfile {profile.name}: {where}: {_reason(error)}") from error
     if profile.ca_cert_file:
         try:
+            openssl.check_bundle(profile.ca_cert_file)
             context.load_verify_locations(profile.ca_cert_file)
         except (OSError, ValueError) as error:
             where = f"caCertFile {profile.ca_cert_file!r}"
@@ -262,11 +263,12 @@ def why_untrusted(tls: TlsDomain, host: str, port: int, *, verify_hostname: bool
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = verify_hostname
+        openssl.check_bundle(tls.ca_cert_file)
         context.load_verify_locations(tls.ca_cert_file)
         with socket.create_connection((host, port), PROBE_SECONDS) as sock:
             context.wrap_socket(sock, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
-    except OSError:
+    except (OSError, ValueError):
         return None
     return f"no dNSName in it is {host!r}" if verify_hostname else None

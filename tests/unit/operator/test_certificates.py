@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+import time
+from base64 import b64decode, encodebytes
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -62,7 +63,7 @@ def test_good_material_has_no_problem() -> None:
         ({"tls.key": b"garbage"}, "tls.key is not a private key in PEM format"),
         ({"tls.key": GOOD["tls.crt"]}, "tls.key is not a private key in PEM format"),
         ({"tls.crt": b"garbage"}, "tls.crt is not a certificate in PEM format"),
-        ({"tls.crt": GOOD["tls.key"]}, "tls.crt is not a certificate in PEM format"),
+        ({"tls.crt": GOOD["tls.key"]}, "tls.crt has a PEM block other than CERTIFICATE; remove it"),
         ({"tls.crt": GOOD["tls.crt"][:200]}, "tls.crt is not a certificate in PEM format"),
         ({"ca.crt": b"garbage"}, "ca.crt is not a certificate in PEM format"),
         (INDENTED, "tls.key is not a private key in PEM format"),
@@ -70,14 +71,55 @@ def test_good_material_has_no_problem() -> None:
             {"tls.crt": INDENTED["tls.crt"]},
             "OpenSSL does not take tls.crt with tls.key: it is not the PEM format that it reads",
         ),
-        (
-            {"ca.crt": INDENTED["ca.crt"]},
-            "OpenSSL does not take ca.crt: it is not the PEM format that it reads",
-        ),
     ],
 )
 def test_what_is_wrong_is_named(changes: Mapping[str, bytes], text: str) -> None:
     assert problem({**GOOD, **changes}) == text
+
+
+def slow_key(bits: int = 24_000) -> bytes:
+    """A private key for DSA whose parameters have so many bits, without its public key."""
+    numbers = ((1 << bits) | 12345678901, (1 << (bits - 1000)) | 7, (1 << (bits - 10)) | 3)
+    parameters = _der(0x30, b"".join(map(_integer, numbers)))
+    algorithm = _der(0x30, bytes.fromhex("06072a8648ce380401") + parameters)
+    return _der(0x30, _integer(0) + algorithm + _der(4, _integer((1 << (bits - 1010)) | 99)))
+
+
+def _der(tag: int, content: bytes) -> bytes:
+    size = len(content)
+    if size < 128:
+        return bytes([tag, size]) + content
+    octets = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([tag, 0x80 | len(octets)]) + octets + content
+
+
+def _integer(number: int) -> bytes:
+    return _der(2, number.to_bytes(number.bit_length() // 8 + 1, "big"))
+
+
+def _block(label: bytes, content: bytes) -> bytes:
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, encodebytes(content), label)
+
+
+@pytest.mark.parametrize("label", [b"PRIVATE KEY", b"DSA PRIVATE KEY", b"CERTIFICATE-X PRIVATE KEY"])
+@pytest.mark.parametrize("key", ["ca.crt", "tls.crt"])
+def test_private_keys_beside_certificates_are_refused_and_not_decoded(key: str, label: bytes) -> None:
+    block = _block(label, slow_key())
+    began = time.thread_time()
+    for content in (GOOD[key] + block, block + GOOD[key], GOOD[key] + b"x" * 254 + block):
+        said = problem({**GOOD, key: content})
+        assert said == f"{key} has a PEM block other than CERTIFICATE; remove it"
+    assert time.thread_time() - began < 0.5
+
+
+def test_a_bundle_has_a_bounded_length_and_number_of_certificates() -> None:
+    assert "ca.crt has more than 524288 bytes" in str(problem({"ca.crt": GOOD["ca.crt"] + b"\n" * 524_288}))
+    assert "ca.crt has more than 512 certificates" in str(problem({"ca.crt": GOOD["ca.crt"] * 513}))
+
+
+def test_routers_get_authorities_that_were_parsed_and_encoded_again() -> None:
+    found = network({**GOOD, "ca.crt": b"text\n" + INDENTED["ca.crt"] + GOOD["ca.crt"]})
+    assert files(found)["id-ca.crt"] == GOOD["ca.crt"]
 
 
 def test_half_a_pair_is_of_no_use() -> None:
@@ -195,6 +237,7 @@ BROKEN = [
     {"ca.crt": GOOD["ca.crt"], "tls.crt": GOOD["tls.crt"]},
     {"tls.crt": GOOD["tls.crt"], "tls.key": GOOD["tls.key"]},
     expired(),
+    {**GOOD, "ca.crt": GOOD["ca.crt"] + GOOD["tls.key"]},
 ]
 
 

@@ -138,7 +138,8 @@ def test_the_ledger_remembers_the_lists() -> None:
             b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
             "revoked.pem has no certificate revocation list in PEM format",
         ),
-        (issued(1)["ca.crt"], "revoked.pem has no certificate revocation list in PEM format"),
+        (issued(1)["ca.crt"], "revoked.pem has a PEM block other than X509 CRL"),
+        (revoking(5) + issued(1)["tls.key"], "revoked.pem has a PEM block other than X509 CRL"),
         (b" " * (MOST_REVOCATIONS + 1), "revoked.pem has more than 262144 bytes"),
     ],
 )
@@ -149,6 +150,11 @@ def test_lists_that_cannot_be_used_leave_the_ones_in_service(lists: bytes | None
     assert found.refusal is not None
     assert problem in found.refusal.message
     assert adopted(None, lists).ledger is None, "without a list nothing is in service"
+
+
+def test_a_ledger_whose_lists_somebody_else_has_changed_is_not_used() -> None:
+    lists = first(revoking(5)).encoded() | {"ca.crl": revoking(5) + issued(1)["tls.key"]}
+    assert Ledger.decoded(lists) is None
 
 
 def test_lists_without_an_end_are_judged_in_linear_time() -> None:
