@@ -7,13 +7,13 @@ import contextlib
 import os
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
@@ -132,6 +132,14 @@ def described(certificate: bytes) -> Certificate:
     )
 
 
+def fingerprint_of(certificate: bytes) -> str:
+    """Of the first certificate of a chain in PEM; empty when it cannot be read."""
+    try:
+        return described(certificate).fingerprint
+    except Exception:
+        return ""
+
+
 @lru_cache(maxsize=512)
 def fitness(certificate: bytes) -> Fitness:
     """Of the first certificate of a chain in PEM, which must be one that `examine` finds no problem with."""
@@ -150,7 +158,7 @@ def _extensions(leaf: x509.Certificate) -> x509.Extensions | None:
     """None when they cannot be read. OpenSSL may all the same, so nothing can be said of them."""
     try:
         return leaf.extensions
-    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except Exception:
         return None
 
 
@@ -182,9 +190,9 @@ def identities(certificate: bytes) -> tuple[str, ...]:
     its DNS names without wildcards, or else all of them. Empty when it cannot be read."""
     try:
         leaf = x509.load_pem_x509_certificates(certificate)[0]
-    except ValueError:
+        names = _names(leaf, _extensions(leaf)) or ()
+    except Exception:
         return ()
-    names = _names(leaf, _extensions(leaf)) or ()
     common = {str(item.value) for item in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)}
     usable = [name for name in names if _IDENTITY.fullmatch(name)]
     exact = [name for name in usable if not name.startswith("*.")]
@@ -209,7 +217,7 @@ def is_signed(certificate: bytes, authorities: bytes | None) -> bool:
     for number, (item, issuer) in enumerate(pairs):
         if number == _MOST_SIGNATURES:
             return True
-        with contextlib.suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        with contextlib.suppress(Exception):
             item.verify_directly_issued_by(issuer)
             return True
     return False
@@ -240,11 +248,16 @@ def revocations_problem(lists: bytes) -> str | None:
         return "has a PEM block other than X509 CRL; remove it"
     _, *found = lists.split(_BEGIN_LIST)
     try:
-        for item in found:
-            x509.load_pem_x509_crl(_BEGIN_LIST + item)
-    except ValueError:
-        found = []
-    return None if found else "has no certificate revocation list in PEM format"
+        made = [x509.load_pem_x509_crl(_BEGIN_LIST + item) for item in found]
+    except x509.InvalidVersion:
+        return "has a certificate revocation list of an unknown version; issue it again as version 2"
+    except Exception:
+        made = []
+    try:
+        _ = [item.next_update_utc for item in made]
+    except Exception:
+        return "has a certificate revocation list whose nextUpdate cannot be read; issue it again"
+    return None if made else "has no certificate revocation list in PEM format"
 
 
 @lru_cache(maxsize=128)
@@ -253,7 +266,7 @@ def revocations_expiry(lists: bytes) -> datetime | None:
     _, *found = lists.split(_BEGIN_LIST)
     try:
         moments = [x509.load_pem_x509_crl(_BEGIN_LIST + item).next_update_utc for item in found]
-    except ValueError:
+    except Exception:
         return None
     return min((moment for moment in moments if moment is not None), default=None)
 
@@ -265,6 +278,8 @@ def examine(authorities: bytes | None, certificate: bytes | None, key: bytes | N
         return _examine(authorities, certificate, key)
     except _UnusableError as error:
         return Examined(str(error))
+    except Exception as error:  # an exception that no check expects must not reach other resources
+        return Examined(f"{', '.join(_KEYS)} cannot be examined ({type(error).__name__}); issue them again")
 
 
 def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | None) -> Examined:
@@ -300,9 +315,33 @@ def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
     if _has_others(pem, b"CERTIFICATE"):
         raise _UnusableError(f"{name} has a PEM block other than CERTIFICATE; remove it")
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+        found = x509.load_pem_x509_certificates(pem)
+    except x509.InvalidVersion:
+        raise _UnusableError(
+            f"{name} has a certificate of an unknown version; issue it as version 3"
+        ) from None
+    except Exception:
         raise _UnusableError(f"{name} is not a certificate in PEM format") from None
+    for number, item in enumerate(found, 1):
+        for field, read in _FIELDS.items():
+            try:
+                read(item)
+            except Exception:
+                text = f"{name}: {field} of certificate {number} cannot be read; issue the certificate again"
+                raise _UnusableError(text) from None
+    return found
+
+
+_KEYS = ("ca.crt", "tls.crt", "tls.key")
+_FIELDS: Mapping[str, Callable[[x509.Certificate], object]] = {
+    "the version": lambda item: item.version,
+    "the issuer": lambda item: item.issuer.rfc4514_string(),
+    "the subject": lambda item: item.subject.rfc4514_string(),
+    "notBefore": lambda item: item.not_valid_before_utc,
+    "notAfter": lambda item: item.not_valid_after_utc,
+    "an extension": lambda item: (_names(item, _extensions(item)), _usages(_extensions(item))),
+}
+"""Of a certificate, all that this module reads later: `cryptography` decodes each field when it is first read."""
 
 
 def _belongs(pem: bytes, certificate: x509.Certificate) -> bool:

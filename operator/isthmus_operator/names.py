@@ -245,6 +245,12 @@ def no_room(secret: str) -> str:
     )
 
 
+def failure(error: Exception) -> str:
+    """The message about a resource of which the operator fails to make something. The text of the error may contain
+    what is in a Secret."""
+    return f"the operator failed with {type(error).__name__}; its log has the details"
+
+
 def not_allowed(secret: str) -> str:
     """What to do about a Secret without the label that resources need to use it."""
     return (

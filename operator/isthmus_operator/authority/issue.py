@@ -143,7 +143,7 @@ def new_authority(name: str, now: datetime) -> Authority:
 
 def renewed(authority: Authority, name: str, now: datetime) -> Authority:
     """`authority`, or near its end a new one beside which it is trusted until it expires."""
-    if now < _certificate(authority.certificate).not_valid_after_utc - _AUTHORITY_RENEWAL:
+    if now + _AUTHORITY_RENEWAL < _certificate(authority.certificate).not_valid_after_utc:
         return authority
     successor = new_authority(name, now)
     earlier = [
@@ -245,7 +245,7 @@ def _alternatives(names: Names) -> list[x509.GeneralName]:
 def _may_sign(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+    except Exception:
         return False
 
 

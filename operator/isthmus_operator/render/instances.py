@@ -6,19 +6,22 @@ and why. Nothing here knows addresses, paths or Kubernetes; `config.py` adds tho
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ..names import instance_id
+from ..names import failure, instance_id
 from ..resources.autolink import AutoLink
 from ..resources.linkroute import Direction
 from ..resources.listener import Role
 from ..resources.policy import RouterPolicy
 from ..resources.relaysite import RelaySiteSpec
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode
+
+logger = logging.getLogger(__name__)
 
 Value = str | int | bool | Mapping[str, object]
 """Of an attribute in a section of the configuration."""
@@ -234,6 +237,12 @@ class Finding:
     """The resource's objects must not be made or changed because of it."""
     in_effect: bool = False
     """What it is about runs all the same, with what was delivered before."""
+
+    @classmethod
+    def failed(cls, kind: str, name: str, error: Exception) -> Finding:
+        """An error that nothing expects; the objects of the resource stay as they are. Logs it."""
+        logger.error("%s %s cannot be rendered", kind, name, exc_info=error)
+        return cls(kind, name, "ApplyFailed", failure(error), blocking=True)
 
 
 @dataclass(frozen=True)

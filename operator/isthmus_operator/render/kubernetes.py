@@ -179,55 +179,59 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     left, unrendered = MAX_CONFIGURATION_BYTES, _MAX_RENDERED_BYTES
     # Names and ports that several want belong to the oldest one, whatever its kind.
     for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
-        denied = refused(owner, settings.restrictions)
-        denied += refused_pulls(owner, model, settings.restrictions, settings.image_pull_secrets)
-        if isinstance(owner, FlowAnalysis):
-            log = model.flow_logs.get(owner.spec.flow_log_ref.name)
-            denied += refused_log(owner, log, settings.restrictions)
-        if denied:
-            findings += denied
-            continue
         made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None
         problems: list[Finding]
-        if isinstance(owner, Router):
-            if any(item.blocking for item in planned.findings_of("Router", owner.name)):
+        try:
+            denied = refused(owner, settings.restrictions)
+            denied += refused_pulls(owner, model, settings.restrictions, settings.image_pull_secrets)
+            if isinstance(owner, FlowAnalysis):
+                log = model.flow_logs.get(owner.spec.flow_log_ref.name)
+                denied += refused_log(owner, log, settings.restrictions)
+            if denied:
+                findings += denied
                 continue
-            instances = planned.instances[owner.name]
-            try:
-                if unrendered <= 0:
-                    raise _TooLargeError(_ALL_TOO_LARGE)
-                made, problems = (
-                    _router(
-                        owner,
-                        instances,
-                        sites.get(owner.name),
-                        collectors_listener(owner, model),
-                        model.namespace,
-                        settings,
-                        left,
-                    ),
-                    [],
-                )
-            except _TooLargeError as error:
-                unrendered -= error.size
-                made, problems = None, [_too_large(owner, str(error))]
-        elif unrendered <= 0:
-            made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
-        elif isinstance(owner, GossipRouter):
-            made, problems = render_gossip(owner, model, settings)
-        elif isinstance(owner, FlowLog):
-            made, problems = render_log(owner, model, settings)
-        else:
-            made, problems = render_analysis(owner, model, settings)
-        size = _secret_bytes(made.objects) if made is not None and not isinstance(owner, Router) else 0
-        if size > min(left, unrendered):
-            unrendered -= size
-            made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
-        if made is not None:
-            problems = [
-                *_name_conflicts(owner, made.objects, taken),
-                *_port_conflicts(owner, made.objects, node_ports),
-            ]
+            if isinstance(owner, Router):
+                if any(item.blocking for item in planned.findings_of("Router", owner.name)):
+                    continue
+                instances = planned.instances[owner.name]
+                try:
+                    if unrendered <= 0:
+                        raise _TooLargeError(_ALL_TOO_LARGE)
+                    made, problems = (
+                        _router(
+                            owner,
+                            instances,
+                            sites.get(owner.name),
+                            collectors_listener(owner, model),
+                            model.namespace,
+                            settings,
+                            left,
+                        ),
+                        [],
+                    )
+                except _TooLargeError as error:
+                    unrendered -= error.size
+                    made, problems = None, [_too_large(owner, str(error))]
+            elif unrendered <= 0:
+                made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
+            elif isinstance(owner, GossipRouter):
+                made, problems = render_gossip(owner, model, settings)
+            elif isinstance(owner, FlowLog):
+                made, problems = render_log(owner, model, settings)
+            else:
+                made, problems = render_analysis(owner, model, settings)
+            size = _secret_bytes(made.objects) if made is not None and not isinstance(owner, Router) else 0
+            if size > min(left, unrendered):
+                unrendered -= size
+                made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
+            if made is not None:
+                problems = [
+                    *_name_conflicts(owner, made.objects, taken),
+                    *_port_conflicts(owner, made.objects, node_ports),
+                ]
+        except Exception as error:  # it concerns this resource alone
+            findings.append(Finding.failed(owner.kind_name, owner.name, error))
+            continue
         findings += problems
         if made is None or problems:
             continue

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from ..authority import is_own
-from ..certificates import Examined, described, examine, merged, revocations_problem
+from ..certificates import Examined, examine, fingerprint_of, merged, revocations_problem
 from ..model import NamespaceModel
 from ..names import bounded, no_room, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
@@ -261,7 +261,7 @@ class Material:
         known, complaint = self._tls.get(secret), None
         data: dict[str, bytes]
         if known is not None:
-            data, problem = known.data, _lacking(known.data, needed)
+            data, problem = dict(known.data), _lacking(known.data, needed)
         elif (view := self._secrets.get(secret)) is not None:
             data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
@@ -438,7 +438,7 @@ class Delivered:
             ordinals = delivered_ordinals(files, profile)
             if ordinals is not None and ordinals[0] > found.ordinal:
                 certificate = files.get(_file_name(_generation_name(profile, ordinals[0]), "tls.crt"))
-                fingerprint = described(certificate).fingerprint if certificate else ""
+                fingerprint = fingerprint_of(certificate) if certificate else ""
                 found = Past(*ordinals, fingerprint)
         return found
 

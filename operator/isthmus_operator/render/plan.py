@@ -84,26 +84,32 @@ def plan(model: NamespaceModel) -> Plan:
         item.name: item for item in _excessive(model, {name: len(items) for name, items in outgoing.items()})
     }
     findings += excessive.values()
-    plans = {
-        router.name: _RouterPlan(
-            model,
-            router,
-            outgoing.get(router.name, []),
-            sections.get(router.name, ()),
-            members.get(router.name),
-            findings,
-        )
-        for router in model.routers.values()
-        if router.name not in excessive
-    }
+    plans: dict[str, _RouterPlan] = {}
+    instances: dict[str, tuple[RouterInstance, ...]] = dict.fromkeys(model.routers, ())
+    expiries: dict[tuple[str, str], datetime] = {}
+    for router in model.routers.values():
+        if router.name in excessive:
+            continue
+        try:
+            found = _RouterPlan(
+                model,
+                router,
+                outgoing.get(router.name, []),
+                sections.get(router.name, ()),
+                members.get(router.name),
+                findings,
+            )
+            moments = found.certificate_expiries()
+            instances[router.name] = found.instances()
+        except Exception as error:  # it concerns this Router alone
+            findings.append(Finding.failed("Router", router.name, error))
+            continue
+        plans[router.name] = found
+        expiries |= {(router.name, secret): moment for secret, moment in moments.items()}
     return Plan(
-        {name: plans[name].instances() if name in plans else () for name in model.routers},
+        instances,
         tuple(sorted(findings, key=lambda item: (item.kind, item.name, item.reason, item.message))),
-        {
-            (name, secret): moment
-            for name, found in plans.items()
-            for secret, moment in found.certificate_expiries().items()
-        },
+        expiries,
         routes.sections,
         {found.relay.name: found.relay for found in plans.values() if found.relay is not None},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,6 +25,7 @@ from ..names import (
     LABEL_PROFILE,
     MANAGER,
     base_name,
+    failure,
     ledger_secret,
     no_room,
     not_allowed,
@@ -34,6 +36,8 @@ from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view
 from .ledger import Ledger, Past
 from .machine import Adoption, Change, Refusal, Wish, adopt, retire
+
+logger = logging.getLogger(__name__)
 
 MAX_LEDGER_BYTES = 64 * 1024 * 1024
 """Of all ledgers of a namespace. Each SslProfile that names a Secret has a copy of it, which the operator writes into
@@ -65,6 +69,8 @@ class Keeper:
         self._written: dict[str, _Written] = {}
         """By uid of the profile."""
         self._refused: dict[str, Refusal | None] = {}
+        self._failed: dict[str, str] = {}
+        """By uid: the error that keeps a profile from being examined."""
         self._own: Mapping[str, Own] = {}
         """The implicit profiles, by name."""
         self.facts: dict[str, ProfileFacts] = {}
@@ -88,11 +94,12 @@ class Keeper:
         delivered = await asyncio.to_thread(Delivered.of, model.delivered.values())
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
-            facts[name] = await self._adopt(profile, model, live, delivered, status, now)
+            facts[name] = await self._adopt_safely(profile, model, live, delivered, status, now)
         self.facts = facts
         alive = {item.profile.metadata.uid for item in facts.values()}
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
         self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
+        self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         return {name: item.ledger for name, item in facts.items() if item.ledger is not None}
 
     async def retire(self, usages: Mapping[str, Usage], now: datetime) -> None:
@@ -106,6 +113,30 @@ class Keeper:
                 if result.ledger != ledger:
                     item = await self._write(item, result.ledger, result.changes)
             self.facts[name] = item
+
+    async def _adopt_safely(
+        self,
+        profile: SslProfile,
+        model: NamespaceModel,
+        live: Mapping[Identity, Manifest],
+        delivered: Delivered,
+        status: Mapping[str, Any],
+        now: datetime,
+    ) -> ProfileFacts:
+        """The same as `_adopt`. An error that nothing expects concerns this profile alone."""
+        uid = profile.metadata.uid
+        try:
+            found = await self._adopt(profile, model, live, delivered, status, now)
+        except ApiError:
+            raise
+        except Exception as error:
+            if self._failed.get(uid) != repr(error):
+                self._failed[uid] = repr(error)
+                logger.exception("SslProfile %s: the operator failed to examine it", profile.name)
+            problem = Problem("ApplyFailed", failure(error), transient=False)
+            return ProfileFacts(profile, self._ledger(profile), problem=problem)
+        self._failed.pop(uid, None)
+        return found
 
     async def _adopt(
         self,

@@ -7,6 +7,7 @@ import tracemalloc
 from base64 import b64decode
 
 import pytest
+import trustme
 from tests.unit.operator.support import connector, gossip_router, link_route, router, tls_data
 
 from isthmus_operator.model import NamespaceModel, SecretView
@@ -117,7 +118,8 @@ def test_sections_of_all_link_routes_of_a_namespace(monkeypatch: pytest.MonkeyPa
 def test_secrets_of_gossip_routers_and_flow_logs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "MAX_CONFIGURATION_BYTES", 30_000)
     monkeypatch.setattr(kubernetes, "_MAX_RENDERED_BYTES", 60_000)
-    bundle = SecretView("s", {**tls_data(), "ca.crt": tls_data()["ca.crt"] * 20})
+    authorities = b"".join(trustme.CA().cert_pem.bytes() for _ in range(20))
+    bundle = SecretView("s", {**tls_data(), "ca.crt": authorities})
     size = sum(map(len, bundle.data.values()))
     assert 10_000 < size < 15_000
     tls = {"secretName": "s", "requireClientCertificate": True}
