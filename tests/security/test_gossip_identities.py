@@ -17,7 +17,8 @@ from tests.integration.support.routers import Router, Routers, eventually
 from tests.security.support.canary import Canary
 from tests.security.test_relay_members import PROFILE, context
 
-from isthmus_router.gossip.messages import Register, encode_message
+from isthmus_router.gossip.binding import Binding
+from isthmus_router.gossip.messages import Heartbeat, Refused, Register, encode_message
 from isthmus_router.groups.announcements import Discover
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import (
@@ -116,3 +117,45 @@ async def test_frames_through_a_gossip_router_that_only_reports_addresses(site: 
     after = site.one.status()["relay"]
     assert (after["view"], after["members"]) == (before["view"], before["members"])
     assert any("discovery is not tunnel" in problem for problem in after["problems"])
+
+
+async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_tunnel(site: Site) -> None:
+    """The intruder registers the UUID of a member before that does, in the group of the site by its plain name and by
+    the name that the rule for certificates gives it. It sends LEAVE in the name of that member."""
+    await site.start("tunnel")
+    one, two = site.id_of(site.one), site.id_of(site.two)
+    before = site.one.status()["relay"]
+    rule = Binding(("nyc-0", "nyc-1"), bind_names=True)
+    bound = rule.group(GOSSIP_GROUP)
+    victim = MemberInfo(two, "nyc-1", (tunnel_address(two),))
+    site.gossip.kill()
+    await site.gossip.start()
+    peers, reasons = [], []
+    for group, name, stated in [
+        (GOSSIP_GROUP, "nyc-1", Binding()),
+        (bound, "nyc-1", Binding()),
+        (bound, "nyc-1", rule),
+        (bound, "payments-app", rule),
+    ]:
+        peer = await site.intruder()
+        peer.say(Register(group, victim._replace(name=name), stated))
+        leave = encode_frame(Kind.LEAVE, two, NOBODY, encode_body())
+        peer.writer.write(encode_message(group, one, two, leave))
+        if group == GOSSIP_GROUP:
+            peers.append(peer)  # accepted, in a group of its own
+        else:
+            answer = await peer.hear()
+            assert isinstance(answer, Refused)
+            reasons.append(answer.reason)
+    assert ["payments-app" in reason for reason in reasons] == [False, True, True]
+    eventually(lambda: site.gossip.metric("members") == len(peers) + 2, "both members are registered again")
+    with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
+        for peer in peers:
+            for group in (GOSSIP_GROUP, bound):
+                peer.writer.write(encode_message(group, one, two, leave))
+            peer.say(Heartbeat())
+            while not isinstance(await peer.hear(), Heartbeat):
+                pass
+    canary.report.check()
+    after = site.one.status()["relay"]
+    assert (after["view"], after["members"]) == (before["view"], before["members"])

@@ -56,8 +56,7 @@ def site_sections(
     optional: dict[str, Value | None] = {
         **ways,
         "sslProfile": site.tls,
-        "peerNames": ", ".join(spec.peer_names or ((base_name(site.router),) if site.own_tls else ()))
-        or None,
+        "peerNames": ", ".join(_peer_names(site)) or None,
         "gossipSslProfile": site.gossip_tls if site.through_gossip else None,
         "bridgeSslProfile": site.bridge_tls,
         "stateAddress": spec.state_address,
@@ -91,6 +90,16 @@ def site_sections(
     for address in spec.addresses or ():
         sites = "*" if address.sites is None else ", ".join(address.sites)
         yield "relayAddress", {"pattern": address.pattern, "sites": sites}
+
+
+def _peer_names(site: SiteInstance) -> Iterator[str]:
+    """Names in the certificates that members show to each other and, with `tunnel`, to gossip routers."""
+    spec = site.spec
+    yield from spec.peer_names or ()
+    tunnelled = spec.discovery.type == "tunnel" and site.gossip_tls is not None
+    own_gossip_tls = tunnelled and spec.discovery.gossip_tls is None
+    if site.own_tls or (spec.peer_names is not None and own_gossip_tls):
+        yield base_name(site.router)
 
 
 def _remote(site: SiteInstance, remote: RemoteSite, resolver: SiteResolver) -> dict[str, Value]:

@@ -91,7 +91,8 @@ class SiteDiscovery(Model):
     gossip_tls: GossipTls | None = None
     """Transport security towards gossip routers. When absent, connections to `gossipRouterRef` use certificates of the
     namespace's own authority, or clear text where `tls.disabled` of the GossipRouter states it. `gossipRouters` need
-    it."""
+    it. With `tunnel` its certificates must have one of `spec.peerNames`. Without `spec.tls` they must have the name of
+    the Router."""
 
     rules: ClassVar = (
         Rule(

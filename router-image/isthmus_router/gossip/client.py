@@ -16,6 +16,7 @@ from enum import Enum, auto
 from random import Random
 from typing import NamedTuple, Protocol
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
     LENGTH_BYTES,
     VERSION,
@@ -134,8 +135,14 @@ class GossipClient:
         user: GossipUser,
         random: Random,
         settings: ClientSettings | None = None,
+        binding: Binding | None = None,
     ) -> None:
-        """`group`: names everything that must not mix. ValueError if it has more than 255 bytes."""
+        """`group`: names everything that must not mix. ValueError if it has more than 255 bytes.
+
+        `binding`: which certificates the members of the group have; None: any.
+        """
+        self._binding = binding or Binding()
+        group = self._binding.group(group)
         if len(group.encode()) > LONGEST_NAME_BYTES:
             raise ValueError(f"group of more than {LONGEST_NAME_BYTES} bytes: {group}")
         self._group = group
@@ -184,7 +191,7 @@ class GossipClient:
         """This member's addresses have changed."""
         self._info = info
         for router in self._usable():
-            self._tell(router, Register(self._group, info))
+            self._tell(router, self._registration())
 
     def ask(self, now: float) -> None:
         """Asks every router that is connected for the members; others are asked as soon as they are."""
@@ -296,7 +303,7 @@ class GossipClient:
             limit = hello.expiry_seconds / 3 if hello.expiry_seconds > 0 else math.inf
             router.heartbeat = max(0.1, min(self._settings.heartbeat, limit))
             router.state, router.at = _State.REGISTERED, now + router.heartbeat
-            self._tell(router, Register(self._group, self._info))
+            self._tell(router, self._registration())
             self._ask(router)
 
     def _answered(self, now: float, router: _Router) -> None:
@@ -360,6 +367,9 @@ class GossipClient:
 
     def _tell(self, router: _Router, message: Control) -> None:
         self._port.send(router.endpoint, encode_control(message))
+
+    def _registration(self) -> Register:
+        return Register(self._group, self._info, self._binding)
 
     def _ask(self, router: _Router) -> None:
         router.asked += 1

@@ -178,13 +178,14 @@ class ServerLink(asyncio.Protocol):
             self.ended = True  # the list has changed during the handshake
             return
         log.debug("connection opened", extra={"peer": self.peer})
-        self.identity = self._identity(transport)
+        certificate = transport.get_extra_info("peercert")
+        names = certificate_names(certificate)
+        self.identity = self._identity(transport, names)
         self._progress = (self._loop.time(), 0)
-        self._owner.table.opened(self._loop.time(), self, self.identity)
+        self._owner.table.opened(self._loop.time(), self, self.identity, names if certificate else None)
 
-    def _identity(self, transport: asyncio.BaseTransport) -> str:
+    def _identity(self, transport: asyncio.BaseTransport, names: tuple[str, ...]) -> str:
         """Who may take over what it registers: the names of its certificate, or without one its IP address."""
-        names = certificate_names(transport.get_extra_info("peercert"))
         address = transport.get_extra_info("peername")
         return (
             f"certificate {', '.join(sorted(names))}" if names else f"address {address[0] if address else ''}"

@@ -20,6 +20,7 @@ import struct
 from enum import IntEnum, unique
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import (
     ID_BYTES,
@@ -88,6 +89,8 @@ class Register(NamedTuple):
 
     group: str
     info: MemberInfo
+    binding: Binding = Binding()
+    """Which certificates members of the group have; its digest is in the name of the group."""
 
 
 class Unregister(NamedTuple):
@@ -157,6 +160,7 @@ def encode_control(message: Control) -> bytes:
     fields: list[object] = list(message)
     if isinstance(message, Register):
         fields[1] = _info_fields(message.info)
+        fields[2:] = [",".join(message.binding.peer_names), message.binding.bind_names]
     elif isinstance(message, Members):
         fields[1] = [_info_fields(info) for info in message.infos]
     return _control_frame(_TYPES[type(message)], fields)
@@ -202,7 +206,7 @@ def _control(kind: int, fields: list[object]) -> Control:
                 return Hello(version)
             return Hello(version, _of(bytes, fields[1]), _of(float, fields[2]), _of(int, fields[3]))
         case Type.REGISTER:
-            return Register(_name(fields[0]), _info(fields[1]))
+            return Register(_name(fields[0]), _info(fields[1]), _binding(fields[2:4]))
         case Type.UNREGISTER:
             return Unregister(_name(fields[0]), _id(fields[1]))
         case Type.GET_MEMBERS:
@@ -242,6 +246,13 @@ def _id(value: object) -> MemberId:
     if len(member) != ID_BYTES or member == NOBODY:
         raise FrameError("no id of a member")
     return MemberId(member)
+
+
+def _binding(fields: list[object]) -> Binding:
+    """Of a member that states one."""
+    if not fields:
+        return Binding()
+    return Binding(tuple(filter(None, _of(str, fields[0]).split(","))), _of(bool, fields[1]))
 
 
 def _info_fields(info: MemberInfo) -> list[object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
     MOST_BYTES,
     MOST_INFOS,
@@ -117,6 +118,7 @@ class Counters:
 class _Client:
     link: Link
     identity: str
+    names: tuple[str, ...] | None
     heard: float
     greeted: bool = False
     registered: set[tuple[bytes, MemberId]] = field(default_factory=set)
@@ -203,9 +205,14 @@ class Table:
 
     # Events
 
-    def opened(self, now: float, link: Link, identity: str = "") -> None:
-        """Somebody has connected. `identity`: the names of the certificate, or without one the network address."""
-        self._clients[link] = _Client(link, identity, now)
+    def opened(
+        self, now: float, link: Link, identity: str = "", names: tuple[str, ...] | None = None
+    ) -> None:
+        """Somebody has connected. `identity`: the names of the certificate, or without one the network address.
+
+        `names`: those of the certificate, None where there is no verified one.
+        """
+        self._clients[link] = _Client(link, identity, names, now)
 
     def closed(self, now: float, link: Link) -> None:
         """A connection has ended; of no effect where the table has ended it."""
@@ -287,8 +294,8 @@ class Table:
             self._greet(client, message)
             return
         match message:
-            case Register(group, info):
-                self._register(client, group.encode(), info)
+            case Register(group, info, binding):
+                self._register(client, group, info, binding)
             case Unregister(group, member):
                 self._unregister(client, group.encode(), member)
             case GetMembers(group):
@@ -307,7 +314,11 @@ class Table:
             self.refuse(client.link, f"version {message.version} of the protocol; {VERSION} is known")
         client.greeted = True
 
-    def _register(self, client: _Client, group: bytes, info: MemberInfo) -> None:
+    def _register(self, client: _Client, name: str, info: MemberInfo, binding: Binding) -> None:
+        if objection := binding.objection(name, info.name, client.names):
+            self.refuse(client.link, objection)
+            return
+        group = name.encode()
         known = self._groups.get(group)
         before = None if known is None else known.entries.get(info.id)
         if before is not None and before.client is client and before.info == info:

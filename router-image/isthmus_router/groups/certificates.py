@@ -37,3 +37,13 @@ def is_of_member(names: Iterable[str], member: str) -> bool:
     own = member.lower()
     wanted = {own, _REPLICA.sub("", own)}
     return any(name.lower() in wanted or name.lower().startswith(f"{own}.") for name in names)
+
+
+def not_of_member(names: tuple[str, ...], member: str) -> str:
+    """What is wrong with a certificate of these names for that member; empty: nothing."""
+    if is_of_member(names, member):
+        return ""
+    return (
+        f"certificate is for {', '.join(names) or 'nobody'}, not for member {member}: "
+        "issue it for that name, or state bindNames: no"
+    )

@@ -8,6 +8,7 @@ from functools import partial
 
 from isthmus_router.config.model import Configuration, SslProfileConfig
 from isthmus_router.config.relay_model import ALL_SITES, Discovery, RelayRemoteConfig, RelaySiteConfig
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
 from isthmus_router.groups.discovery.host_list import Host, HostList
@@ -35,6 +36,7 @@ def transport_settings(configuration: Configuration, config: RelaySiteConfig) ->
     def profile(name: str | None) -> SslProfileConfig | None:
         return None if name is None else configuration.ssl_profiles[name]
 
+    tunnel = config.discovery is Discovery.TUNNEL
     asks_routers = config.discovery in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL)
     return TransportSettings(
         host=config.member_host,
@@ -57,7 +59,10 @@ def transport_settings(configuration: Configuration, config: RelaySiteConfig) ->
         if asks_routers
         else (),
         gossip_profile=profile(config.gossip_ssl_profile),
-        tunnel=config.discovery is Discovery.TUNNEL,
+        tunnel=tunnel,
+        gossip_binding=Binding(config.peer_names, config.bind_names)
+        if tunnel and config.gossip_ssl_profile is not None
+        else None,
     )
 
 

@@ -119,7 +119,13 @@ class MemberDriver:
         )
         routers = [Endpoint(address.host, address.port) for address in settings.gossip_routers]
         self._gossip_client = GossipClient(
-            f"{hello.group.group}/{hello.group.site}", hello.member, routers, self._gossip, self, self._random
+            f"{hello.group.group}/{hello.group.site}",
+            hello.member,
+            routers,
+            self._gossip,
+            self,
+            self._random,
+            binding=settings.gossip_binding,
         )
         self._gossip_client.start(self.clock())
         self._listener.start(self._members.accepted)

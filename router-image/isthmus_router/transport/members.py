@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from isthmus_router.credentials import Credentials, certificate_names
-from isthmus_router.groups.certificates import is_of_member, misnamed
+from isthmus_router.groups.certificates import misnamed, not_of_member
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
 from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, MemberInfo, PhysicalAddress
 from isthmus_router.handshakes import Handshakes
@@ -331,11 +331,8 @@ class MemberConnections:
     def _imposture(self, connection: MemberConnection, member: MemberInfo) -> str:
         """Why the peer cannot be who it says that it is; empty: it can."""
         names = certificate_names(connection.certificate)
-        if self._settings.bind_names and not is_of_member(names, member.name):
-            return (
-                f"certificate is for {', '.join(names) or 'nobody'}, not for member {member.name}: "
-                "issue it for that name, or state bindNames: no"
-            )
+        if self._settings.bind_names and (problem := not_of_member(names, member.name)):
+            return problem
         known = self._names.pop(member.id, member.name)
         self._names[member.id] = known
         if len(self._names) > _MOST_NAMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.groups.identity import PhysicalAddress
 
 
@@ -42,6 +43,8 @@ class TransportSettings:
     gossip_profile: SslProfileConfig | None = None
     tunnel: bool = False
     """Frames of members go through the gossip routers; otherwise such frames are refused."""
+    gossip_binding: Binding | None = None
+    """Which certificates other members have to show at the gossip routers; None: any."""
     longest_frame: int = 64 << 20
     queue_bytes: int = 32 << 20
     """For a peer that reads slowly; beyond it messages to it are dropped and counted."""

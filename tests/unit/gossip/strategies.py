@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
     Control,
     GetMembers,
@@ -22,9 +23,10 @@ NAMES = st.text(max_size=60)
 IDS = st.binary(min_size=16, max_size=16).filter(lambda octets: octets != NOBODY).map(MemberId)
 ADDRESSES = st.builds(PhysicalAddress, NAMES, st.integers(0, 65_535), st.booleans())
 INFOS = st.builds(MemberInfo, IDS, NAMES, st.lists(ADDRESSES, max_size=16).map(tuple))
+PEER_NAMES = st.lists(st.text("ab.*-", min_size=1), max_size=3).map(tuple)
 CONTROLS: st.SearchStrategy[Control] = st.one_of(
     st.builds(Hello, st.just(1), st.binary(max_size=16), st.floats(0, 1e6), st.integers(0, 1 << 32)),
-    st.builds(Register, NAMES, INFOS),
+    st.builds(Register, NAMES, INFOS, st.builds(Binding, PEER_NAMES, st.booleans())),
     st.builds(Unregister, NAMES, IDS),
     st.builds(GetMembers, NAMES),
     st.builds(Members, NAMES, st.lists(INFOS, max_size=4).map(tuple), st.booleans()),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.gossip.strategies import CONTROLS, IDS, NAMES
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
     MOST_BYTES,
     MOST_CONTROL_BYTES,
@@ -132,10 +133,21 @@ def test_registration_that_makes_no_sense(fields: list[object]) -> None:
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
-    frame = control_frame(2, encode(["group", [*info(), "more"], "more"]))
+    frame = control_frame(2, encode(["group", [*info(), "more"], "one,*.two", True, "more"]))
+    assert decode_control(frame) == Register(
+        "group",
+        MemberInfo(A, "name", (PhysicalAddress("host", 1, False),)),
+        Binding(("one", "*.two"), bind_names=True),
+    )
+
+
+def test_registration_without_a_rule_for_certificates() -> None:
+    frame = control_frame(2, encode(["group", info()]))
     assert decode_control(frame) == Register(
         "group", MemberInfo(A, "name", (PhysicalAddress("host", 1, False),))
     )
+    with pytest.raises(FrameError):
+        decode_control(control_frame(2, encode(["group", info(), "one"])))
 
 
 def test_greeting_of_another_version_may_have_any_fields() -> None:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
     MOST_BYTES,
     VERSION,
@@ -44,7 +45,16 @@ A, B, C = info(1), info(2), info(3)
 class Client:
     """A connection, and what came by it."""
 
-    def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True, identity: str = "") -> None:
+    def __init__(
+        self,
+        table: Table,
+        now: float = 0.0,
+        *,
+        greeted: bool = True,
+        identity: str = "",
+        names: tuple[str, ...] | None = None,
+    ) -> None:
+        """`names`: those of its verified certificate; None: the router does not verify any."""
         self.table = table
         self.heard: list[Control | bytes] = []
         self.pieces = 0
@@ -52,7 +62,7 @@ class Client:
         self.answers: list[Sequence[bytes]] = []
         self.ended: str | None = None
         self.held_back = False
-        table.opened(now, self, identity)
+        table.opened(now, self, identity, names)
         if greeted:
             self.say(Hello(VERSION), now=now)
             assert self.heard.pop() == Hello(VERSION, ROUTER, table.limits.expiry, table.limits.most_bytes)
@@ -449,3 +459,66 @@ def test_nobody_hears_that_a_member_is_lost_after_it_has_registered_again(steps:
     assert [Suspect(GROUP, crowd(size).id) in client.heard for client in group.others] == told
     assert all(Suspect(GROUP, crowd(size + 1).id) in client.heard for client in group.others)
     assert group.table.counters.suspected == 2
+
+
+RULE = Binding(("nyc", "*.nyc.example"), bind_names=True)
+"""For certificates of a group."""
+BOUND = RULE.group(GROUP)
+
+
+def named(number: int, name: str) -> MemberInfo:
+    return info(number)._replace(name=name)
+
+
+@pytest.mark.parametrize(
+    ("names", "member", "reason"),
+    [
+        (("nyc",), "nyc-0", ""),
+        (("nyc-0.nyc.example",), "nyc-0", ""),
+        (("payments-app",), "nyc-0", "certificate is for payments-app, not nyc, *.nyc.example"),
+        (("payments-app",), "payments-app", "certificate is for payments-app, not nyc, *.nyc.example"),
+        (("nyc-1.nyc.example",), "nyc-0", "certificate is for nyc-1.nyc.example, not for member nyc-0"),
+        ((), "nyc-0", "certificate is for nobody, not nyc, *.nyc.example"),
+        (None, "nyc-0", ""),
+    ],
+)
+def test_registration_needs_a_certificate_that_fits_the_rule_of_its_group(
+    table: Table, names: tuple[str, ...] | None, member: str, reason: str
+) -> None:
+    client = Client(table, names=names)
+    client.say(Register(BOUND, named(1, member), RULE))
+    assert (client.ended or "").startswith(reason)
+    assert (client.ended is None) is (reason == "")
+    assert len(table.members_of(BOUND)) == (reason == "")
+
+
+@pytest.mark.parametrize(
+    "rule", [Binding(), RULE._replace(bind_names=False), RULE._replace(peer_names=()), Binding(("any",))]
+)
+def test_group_with_a_rule_admits_nobody_under_a_weaker_one(table: Table, rule: Binding) -> None:
+    intruder = Client(table, names=("any",))
+    intruder.say(Register(BOUND, named(1, "any"), rule))
+    assert intruder.ended == "the name of the group is not that of its rule for certificates"
+    assert table.members_of(BOUND) == ()
+
+
+def test_first_registration_of_an_id_under_no_rule_keeps_it_from_nobody(table: Table) -> None:
+    """As after a restart of the router, where an intruder registers before the member does."""
+    intruder = Client(table, identity="certificate payments-app", names=("payments-app",))
+    intruder.say(Register(GROUP, named(1, "nyc-1")))
+    member = Client(table, identity="certificate nyc-1", names=("nyc",))
+    other = Client(table, identity="certificate nyc-0", names=("nyc",))
+    member.say(Register(BOUND, named(1, "nyc-1"), RULE))
+    other.say(Register(BOUND, named(2, "nyc-0"), RULE))
+    for group in (GROUP, BOUND):
+        intruder.say(encode_message(group, B.id, A.id, b"LEAVE"))
+    intruder.lost()
+    member.say(encode_message(BOUND, B.id, A.id, b"of the member"))
+    assert other.heard == [b"of the member"]
+    assert table.members_of(BOUND) == (named(1, "nyc-1"), named(2, "nyc-0"))
+
+
+def test_order_and_case_of_names_do_not_make_another_group() -> None:
+    assert Binding(("b", "A")).group(GROUP) == Binding(("a", "B")).group(GROUP)
+    assert Binding(("a",)).group(GROUP) != Binding(("a",), bind_names=True).group(GROUP)
+    assert Binding().group(GROUP) == GROUP

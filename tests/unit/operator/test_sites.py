@@ -413,6 +413,24 @@ def test_names_are_bound_where_certificates_are_those_of_the_own_authority(
     assert names == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        ("tunnel", {}, "east"),
+        ("tunnel", {"tls": {"secretName": "net"}}, None),
+        ("tunnel", {"tls": {"secretName": "net"}, "peerNames": ["*.members"]}, "*.members, east"),
+        ("gossipRouter", {"tls": {"secretName": "net"}, "peerNames": ["*.members"]}, "*.members"),
+    ],
+)
+def test_peer_names_include_those_of_certificates_at_gossip_routers_that_carry_frames(
+    kind: str, spec: dict[str, Any], expected: str | None
+) -> None:
+    site = relay_site("nyc", "east", discovery={"type": kind, "gossipRouterRef": {"name": "g"}}, **spec)
+    found = model(router("east"), site, gossip_router("g"), secrets=[tls_secret("net")])
+    (section,) = sections(found, "east", "relaySite")
+    assert section.get("peerNames") == expected
+
+
 @pytest.mark.parametrize("kind", ["gossipRouter", "tunnel"])
 def test_members_and_gossip_routers_use_certificates_of_the_namespaces_own_authority(kind: str) -> None:
     spec = {"discovery": {"type": kind, "gossipRouterRef": {"name": "g"}}}

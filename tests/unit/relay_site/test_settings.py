@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from isthmus_router.config import parse
+from isthmus_router.gossip.binding import Binding
 from isthmus_router.groups.choosers import make_chooser
 from isthmus_router.groups.identity import PhysicalAddress
-from isthmus_router.relay_site.settings import member_settings
+from isthmus_router.relay_site.settings import member_settings, transport_settings
 
 ELSEWHERE, HERE = PhysicalAddress("192.0.2.250", 7800), PhysicalAddress("127.0.0.7", 7800)
 
@@ -77,3 +78,51 @@ def test_which_names_a_remote_site_may_have(bind: str, names: str, wanted: tuple
     assert configuration.relay_site is not None
     settings = member_settings(configuration, configuration.relay_site, ())
     assert settings.relay.sites["sfo"].certificate_names == wanted
+
+
+@pytest.mark.parametrize(
+    ("discovery", "bind", "names", "binding"),
+    [
+        (
+            "tunnel",
+            "yes",
+            "peerNames: nyc, *.nyc.example",
+            Binding(("nyc", "*.nyc.example"), bind_names=True),
+        ),
+        ("tunnel", "yes", "", Binding(bind_names=True)),
+        ("tunnel", "no", "", Binding()),
+        ("gossipRouter", "yes", "peerNames: nyc", None),
+    ],
+)
+def test_certificates_at_gossip_routers_are_bound_where_these_carry_frames(
+    discovery: str, bind: str, names: str, binding: Binding | None
+) -> None:
+    configuration = parse(
+        f"""
+        router {{
+            mode: interior
+            id: nyc-0
+        }}
+        sslProfile {{
+            name: site
+            certFile: tls.crt
+            privateKeyFile: tls.key
+            caCertFile: ca.crt
+        }}
+        relaySite {{
+            group: trades
+            site: nyc
+            plainText: yes
+            sslProfile: site
+            gossipSslProfile: site
+            discovery: {discovery}
+            discoveryHosts: gossip.example
+            bindNames: {bind}
+            {names}
+        }}
+        """,
+        "f",
+    )
+    assert configuration.relay_site is not None
+    settings = transport_settings(configuration, configuration.relay_site)
+    assert (settings.tunnel, settings.gossip_binding) == (discovery == "tunnel", binding)

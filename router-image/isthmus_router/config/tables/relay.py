@@ -125,7 +125,7 @@ RELAY_SITE = Section(
             "peerNames",
             Kind.LIST,
             "Names, one of which a member's certificate must have; `*.` stands for one label. Empty: any "
-            "certificate of the authorities.",
+            "certificate of the authorities. With discovery `tunnel` also that of `gossipSslProfile`.",
             default=(),
         ),
         Attribute(
@@ -134,7 +134,8 @@ RELAY_SITE = Section(
             "Bind identities to certificates. The certificate of a member must have its logical name: as common name "
             "or DNS name, as first label of a DNS name, or without the number of the replica (`nyc` for `nyc-0`). The "
             "certificate of a relay of another site must have one of the `peerNames` of its `relayRemote`, or the "
-            "site's name where there are none. `no`: any certificate of the authorities that `peerNames` allows.",
+            "site's name where there are none. With discovery `tunnel` the certificate of `gossipSslProfile` must have "
+            "the logical name of the member as well. `no`: any certificate of the authorities that `peerNames` allows.",
             default=True,
         ),
         Attribute(
