@@ -54,8 +54,8 @@ class Site:
 
     async def start(self, discovery: str) -> None:
         await self.gossip.start()
-        sites = RelaySites()
-        sites.site(
+        self.sites = RelaySites()
+        self.sites.site(
             "nyc",
             self.one,
             self.two,
@@ -69,7 +69,7 @@ class Site:
         )
         self.one.start()
         self.two.start()
-        sites.formed()
+        self.sites.formed()
 
     def id_of(self, router: Router) -> MemberId:
         members = self.one.status()["relay"]["members"]
@@ -124,7 +124,6 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
     the name that the rule for certificates gives it. It sends LEAVE in the name of that member."""
     await site.start("tunnel")
     one, two = site.id_of(site.one), site.id_of(site.two)
-    before = site.one.status()["relay"]
     rule = Binding(("nyc-0", "nyc-1"), bind_names=True)
     bound = rule.group(GOSSIP_GROUP)
     victim = MemberInfo(two, "nyc-1", (tunnel_address(two),))
@@ -149,6 +148,9 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
             reasons.append(answer.reason)
     assert ["payments-app" in reason for reason in reasons] == [False, True, True]
     eventually(lambda: site.gossip.metric("members") == len(peers) + 2, "both members are registered again")
+    site.sites.formed()
+    before = site.one.status()["relay"]
+    assert {each["id"] for each in before["members"]} == {one.hex(), two.hex()}
     with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
         for peer in peers:
             for group in (GOSSIP_GROUP, bound):
