@@ -145,8 +145,11 @@ class Play(Bridge):
         assert self.rig_holds() == 0
 
     def waiting(self) -> bool:
-        """Whether something cannot be passed on for lack of credit: the receiver has taken it back."""
-        return bool(self.receiver.credit <= 0 and self.sender_ahead())
+        """Whether something cannot be passed on for lack of credit: the receiver has taken it back.
+
+        The engine needs credit for the rest of a delivery as well.
+        """
+        return self.receiver.credit <= 0 and (self.open is not None or self.sender_ahead() > 0)
 
     def sender_ahead(self) -> int:
         return sum(item.complete for item in self.sent) - sum(item.complete for item in self.got)
@@ -216,6 +219,7 @@ TAKEN_BACK: list[tuple[Any, ...]] = [
 
 @settings(max_examples=200)
 @example(TAKEN_BACK, SMALL_WINDOW)
+@example([("credit", 1), ("quiet",), ("credit", -1), ("begin", 3000, None), ("quiet",)], SMALL_WINDOW)
 @example([("credit", 3), ("quiet",), ("send", 10, True, None)], WIDE)
 @given(st.lists(STEPS, min_size=5, max_size=50), SHAPES)
 def test_any_sequence(steps: list[tuple[Any, ...]], shape: dict[str, Any]) -> None:
