@@ -404,12 +404,14 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
         connection.detached.session_ended(session)
         for link in links:
             pn = link.io
-            _forget(connection, pn, link)
-            # The engine would free all of them when it frees the session.
-            lib.pn_link_free(pn)
+            if connection.links.get(pn) is link:
+                _forget(connection, pn, link)
+                # The engine would free all of them when it frees the session.
+                lib.pn_link_free(pn)
         return AGAIN
     for link in links:
-        _forget(connection, link.io, link)
+        if connection.links.get(link.io) is link:  # the end of one can be that of another
+            _forget(connection, link.io, link)
     connection.session_ended(session)
     lib.pn_session_close(session)
     lib.pn_session_free(session)

@@ -18,9 +18,8 @@ HEAD = b"\x00\x53\x75\xb0\x7f\xff\xff\xff"
 ADDRESS = "balanced/own"
 
 
-def test_a_sender_that_is_refused_when_its_receiver_is_gone(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def with_a_message_that_is_too_large(rig: Rig) -> OwnEnd:
+    """A peer whose message waits for its own receiver; when that is gone, the message ends the link of its sender."""
     peer = OwnEnd(rig, "peer-0", Role.NORMAL, frame=FRAME, capacity=2 * FRAME, max_message_size=MOST_BYTES)
     rig.peers.append(peer)
     receiver, sender = peer.session.receiver("first"), peer.session.sender("second")
@@ -34,11 +33,32 @@ def test_a_sender_that_is_refused_when_its_receiver_is_gone(
     sender.send(HEAD + bytes(2 * MOST_BYTES))
     rig.settle_down()
     assert rig.core.counters.messages_too_large == 0  # as long as the receiver has no room
+    return peer
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_sender_that_is_refused_when_its_receiver_is_gone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = with_a_message_that_is_too_large(rig)
     with caplog.at_level(logging.ERROR):
         peer.drop()
     assert rig.core.counters.messages_too_large == 1
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not errors(caplog)
     assert not rig.core.connections
+
+
+def test_a_sender_that_is_refused_when_its_session_ends(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    peer = with_a_message_that_is_too_large(rig)
+    with caplog.at_level(logging.ERROR):
+        peer.session.close()
+        rig.settle_down()
+    assert rig.core.counters.messages_too_large == 1
+    assert not errors(caplog)
+    assert rig.core.connections
 
 
 def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten(
@@ -59,5 +79,5 @@ def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten
         container.drop()
         assert any(rig.core.port.abandon_routed(link) for link in far)
         rig.work_off()
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not errors(caplog)
     assert not routing.routed
