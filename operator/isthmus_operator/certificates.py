@@ -28,6 +28,8 @@ MOST_BUNDLE_BYTES = 512 * 1024
 """Of certificates in one key of a Secret, in PEM."""
 MOST_CERTIFICATES = 512
 """In one key of a Secret. Bundles of public authorities have about 150."""
+_MOST_NAMES = 256
+"""Of one certificate, as many as routers read. A ledger has those of all its generations."""
 MOST_REVOCATIONS = 256 * 1024
 """Bytes of certificate revocation lists; a Secret has at most 1 MiB."""
 _BEGIN = b"-----BEGIN "
@@ -196,7 +198,7 @@ def identities(certificate: bytes) -> tuple[str, ...]:
     common = {str(item.value) for item in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)}
     usable = [name for name in names if _IDENTITY.fullmatch(name)]
     exact = [name for name in usable if not name.startswith("*.")]
-    return tuple([name for name in usable if name in common] or exact or usable)
+    return tuple([name for name in usable if name in common] or exact or usable)[:_MOST_NAMES]
 
 
 @lru_cache(maxsize=512)

@@ -7,7 +7,6 @@ ever be read together with certificates of another ordinal.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,11 @@ from ..model import NamespaceModel
 from ..names import bounded, no_room, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS, Past
+from ..untrusted import FAILURES, document, mapping
 from .instances import TlsProfile
 
+_MAX_ELEMENTS = 1_000_000
+"""Values in a configuration, which has less than 1 MiB."""
 USERS_KEY = "sasldb"
 LOGIN_KEYS = _USERNAME_KEY, _PASSWORD_KEY = "username", "password"
 """Of a Secret of type `kubernetes.io/basic-auth`."""
@@ -465,7 +467,16 @@ def sections_of(files: Mapping[str, bytes]) -> Sequence[tuple[str, Mapping[str, 
 @lru_cache(maxsize=4)
 def _sections(configurations: tuple[bytes, ...]) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """Each user of what cannot be used asks for those of its Router, one after the other."""
-    return [(kind, attributes) for content in configurations for kind, attributes in json.loads(content)]
+    return [section for content in configurations for section in _configuration(content)]
+
+
+def _configuration(content: bytes) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """None of a file that cannot be read: somebody may have changed it in its Secret."""
+    try:
+        sections = document(content, elements=_MAX_ELEMENTS)
+        return [(str(kind), mapping(attributes)) for kind, attributes in sections]
+    except FAILURES:
+        return []
 
 
 def _generation_name(profile: str, ordinal: int) -> str:

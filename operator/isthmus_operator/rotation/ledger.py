@@ -15,6 +15,8 @@ from typing import Any
 
 from ..certificates import described, examine, merged, revocations_problem
 from ..names import digest
+from ..resources.sslprofile import MAX_ORDINAL
+from ..untrusted import FAILURES, count, document, listed, objects, text
 
 TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
 REVOCATIONS = "ca.crl"
@@ -22,6 +24,8 @@ REVOCATIONS = "ca.crl"
 MAX_GENERATIONS = 64
 """Generations remembered; ordinals that are older stay valid, but are told and trusted no more."""
 _STATE = "ledger.json"
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
+"""Of moments to which delays are added."""
 
 
 @dataclass(frozen=True)
@@ -126,21 +130,21 @@ class Ledger:
     def decoded(cls, data: Mapping[str, bytes]) -> Ledger | None:
         """The ledger in the data of a Secret; None when there is none that can be used."""
         try:
-            state = json.loads(data[_STATE])
-            generations = tuple(_generation(item, data) for item in state["generations"])
+            state = document(data[_STATE])
+            generations = tuple(_generation(item, data) for item in objects(state["generations"]))
             ordinal = generations[-1].ordinal
             certificate, key = (data.get(f"{ordinal}.{name}") for name in ("tls.crt", "tls.key"))
             found = cls(
                 generations,
-                int(state["oldestValidOrdinal"]),
-                int(state["handledRequest"]),
-                int(state["dialledOrdinal"]),
+                count(state["oldestValidOrdinal"], MAX_ORDINAL),
+                count(state["handledRequest"], MAX_ORDINAL),
+                count(state["dialledOrdinal"], MAX_ORDINAL),
                 certificate,
                 key,
                 data.get(REVOCATIONS),
             )
             return found if found._is_sound() else None
-        except (KeyError, ValueError, TypeError, IndexError):
+        except (*FAILURES, IndexError):
             return None
 
     def _is_sound(self) -> bool:
@@ -151,7 +155,6 @@ class Ledger:
             0 < self.oldest_valid <= min(ordinals[0], self.dialled)
             and self.dialled <= self.ordinal
             and all(earlier < later for earlier, later in pairwise(ordinals))
-            and all(item.since.tzinfo is not None for item in self.generations)
             and examine(self.current.authorities, self.certificate, self.key).problem is None
             and all(examine(bundle, None, None).problem is None for bundle in bundles)
             and (self.revocations is None or revocations_problem(self.revocations) is None)
@@ -166,14 +169,14 @@ def identity(certificate: bytes | None) -> str:
 
 def _generation(item: Mapping[str, Any], data: Mapping[str, bytes]) -> Generation:
     return Generation(
-        ordinal=int(item["ordinal"]),
+        ordinal=count(item["ordinal"], MAX_ORDINAL),
         identity=str(item["identity"]),
-        since=datetime.fromisoformat(item["since"]),
-        settled=_moment(item["settled"]),
+        since=_recent(item["since"]),
+        settled=_recent(item["settled"]) if item["settled"] is not None else None,
         fingerprint=str(item["fingerprint"]),
         not_after=_moment(item["notAfter"]),
         authorities=data[item["authorities"]] if item["authorities"] is not None else None,
-        names=tuple(map(str, item.get("names", ()))),
+        names=tuple(map(text, listed(item.get("names")))),
     )
 
 
@@ -181,9 +184,21 @@ def _bundle_name(authorities: bytes) -> str:
     return f"{digest(authorities)[:16]}.ca.crt"
 
 
+def _recent(text: str) -> datetime:
+    """A moment to which the operator can add the delays of a profile. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise ValueError("a time without a zone, or out of range")
+    return moment
+
+
 def _text(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment is not None else None
 
 
 def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text is not None else None
+    """Raises ValueError."""
+    moment = datetime.fromisoformat(text) if text is not None else None
+    if moment is not None and moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment

@@ -22,10 +22,10 @@ from tests.unit.operator.test_revocations import revoking
 
 from isthmus_operator.authority import Authority
 from isthmus_operator.authority.issue import renewed
-from isthmus_operator.certificates import examine, revocations_expiry, revocations_problem
+from isthmus_operator.certificates import examine, identities, revocations_expiry, revocations_problem
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import RenderSettings, kubernetes, plan, render
-from isthmus_operator.render.material import Delivered
+from isthmus_operator.render.material import Delivered, sections_of
 from isthmus_operator.rotation import keeper as keeping
 from isthmus_operator.rotation.ledger import Past
 
@@ -168,3 +168,19 @@ def test_an_authority_that_ends_in_the_first_year_is_replaced() -> None:
     pem = _pem(b"CERTIFICATE", der)
     found = renewed(Authority(pem, certified()[1], pem), "Isthmus net", NOW)
     assert found.certificate != pem
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 200_000, b"[1]", b'[["listener", 3]]', b'{"a": Infinity}', b"\xff"]
+)
+def test_a_delivered_configuration_that_cannot_be_read_is_none(content: bytes) -> None:
+    good = b'[["router", {"id": "west-0"}]]'
+    assert sections_of({"bad.json": content, "west-0.json": good}) == [("router", {"id": "west-0"})]
+
+
+def test_a_certificate_has_a_bounded_number_of_names() -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    built = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW)
+    names = x509.SubjectAlternativeName([x509.DNSName(f"n{number}") for number in range(1000)])
+    signed = built.add_extension(names, critical=False).sign(key, SHA256())
+    assert len(identities(signed.public_bytes(Encoding.PEM))) == 256

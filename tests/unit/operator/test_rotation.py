@@ -260,6 +260,20 @@ def test_a_ledger_edited_by_hand_is_none_when_it_could_not_be_used() -> None:
         edited(ledger, dialledOrdinal=0),
         edited(ledger, generations=[generations[1], generations[1]]),
         edited(ledger, generations=naive),
+        edited(ledger, generations=[{**item, "settled": "2030-01-01T00:00:00"} for item in generations]),
+        edited(ledger, generations=[{**item, "notAfter": "2030-01-01T00:00:00"} for item in generations]),
+        edited(ledger, generations=[{**item, "since": "9999-12-31T23:59:59+00:00"} for item in generations]),
+        edited(ledger, generations=[{**item, "names": [{}]} for item in generations]),
+        edited(ledger, generations=[[]]),
+        edited(ledger, generations=7),
+        edited(ledger, handledRequest=float("inf")),
+        edited(ledger, handledRequest=2**31),
+        edited(ledger, handledRequest="1"),
+        {**encoded, "ledger.json": b"[" * 200_000},
+        {
+            **encoded,
+            "ledger.json": encoded["ledger.json"].replace(b'"handledRequest": 0', b'"handledRequest": 1e999'),
+        },
     ):
         assert Ledger.decoded(broken) is None
 
