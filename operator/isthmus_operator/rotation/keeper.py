@@ -32,6 +32,7 @@ from ..names import (
 )
 from ..render.material import Delivered
 from ..resources import SslProfile
+from ..resources.sslprofile import MAX_ORDINAL
 from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view
 from .ledger import Ledger, Past
@@ -280,6 +281,9 @@ class Keeper:
         """Writes the ledger over the version that is known; what was in force stays if that fails."""
         profile = item.profile
         known = self._written.get(profile.metadata.uid)
+        if await asyncio.to_thread(lambda: Ledger.decoded(ledger.encoded())) is None:
+            # Each write would lead to the next one.
+            return replace(item, problem=Problem("ApplyFailed", _UNREADABLE, transient=False))
         try:
             if known is None:
                 answer = await self._cluster.create(self._manifest(profile, ledger))
@@ -347,9 +351,14 @@ def _past(profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) 
         int(status.get("oldestValidOrdinal") or 0),
         str(status.get("fingerprint") or ""),
     )
-    return max(told, delivered.past(profile.name), key=lambda item: item.ordinal)
+    found = max(told, delivered.past(profile.name), key=lambda item: item.ordinal)
+    return replace(found, oldest_valid=min(found.oldest_valid, found.ordinal))
 
 
+_UNREADABLE = (
+    f"its next ledger would be out of range, such as an ordinal above {MAX_ORDINAL}; delete the SslProfile, "
+    "and create it under another name"
+)
 _TOO_LARGE = (
     f"the certificates of all SslProfiles of the namespace have more than {MAX_LEDGER_BYTES >> 20} MiB; use shorter "
     "bundles of authorities, or fewer SslProfiles"

@@ -217,7 +217,7 @@ def _taken(
     changes.append(Change("OrdinalRaised", f"ordinal {ordinal}: {why}"))
     raised = Ledger(
         (*(ledger.generations if ledger is not None else ()), generation)[-MAX_GENERATIONS:],
-        ledger.oldest_valid if ledger is not None else past.oldest_valid or ordinal,
+        ledger.oldest_valid if ledger is not None else min(past.oldest_valid or ordinal, ordinal),
         max(wish.request, ledger.handled_request if ledger is not None else 0),
         ledger.dialled if ledger is not None and wish.staged else ordinal,
         certificate,

@@ -137,6 +137,28 @@ async def test_of_two_operators_one_raises_the_ordinal() -> None:
     assert api.writes == 2
 
 
+async def test_an_oldest_ordinal_in_the_status_that_is_newer_than_the_ordinal_leads_to_one_write() -> None:
+    api = Api()
+    one = keeper(api)
+    for _ in range(3):
+        ledger = await look(one, ONE, api.live(), status={"ordinal": 5, "oldestValidOrdinal": 9})
+    assert ledger is not None
+    assert (ledger.ordinal, ledger.oldest_valid, api.writes) == (6, 5, 1)
+    assert one.facts["net"].problem is None
+
+
+async def test_a_ledger_that_could_not_be_read_back_is_not_written() -> None:
+    api = Api()
+    one = keeper(api)
+    for _ in range(3):
+        assert await look(one, ONE, api.live(), status={"ordinal": 2**31 - 1}) is None
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert not problem.transient
+    assert "an ordinal above 2147483647" in problem.message
+    assert api.writes == 0
+
+
 async def test_of_two_operators_that_begin_one_creates() -> None:
     api = Api()
     one, other = keeper(api), keeper(api)

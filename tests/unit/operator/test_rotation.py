@@ -224,6 +224,9 @@ def test_a_lost_ledger_does_not_lower_the_ordinal() -> None:
     assert other is not None
     assert (same.ordinal, same.oldest_valid) == (5, 4)
     assert (other.ordinal, other.oldest_valid) == (6, 4)
+    odd = adopt(None, "server", ONE, Wish(), Past(5, 9, fingerprint), NOW).ledger
+    assert odd is not None
+    assert (odd.ordinal, odd.oldest_valid) == (5, 5)
 
 
 @pytest.mark.parametrize(
