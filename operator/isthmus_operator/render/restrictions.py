@@ -40,9 +40,10 @@ MAX_COMPLAINTS = 8
 """About one resource."""
 
 _PLAIN_KEYS: Mapping[str, tuple[str, ...]] = {"labels": PLAIN_LABELS, "annotations": PLAIN_ANNOTATIONS}
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _SIDECAR_FIELDS = (
     *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "ports", "resources"),
-    *("volumeMounts", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "securityContext"),
+    *("volumeMounts", *_PROBES, "lifecycle", "securityContext"),
     *("terminationMessagePath", "terminationMessagePolicy", "restartPolicy"),
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
@@ -374,6 +375,11 @@ def _sidecar(where: str, item: Mapping[str, Any], allowed: Restrictions) -> Iter
     for port in _dicts(item.get("ports")):
         if port.get("hostPort") or port.get("hostIP"):
             yield f"{where}.ports", "ports of the host are not allowed"
+    for field, handler in _handlers(item):
+        for kind in ("httpGet", "tcpSocket"):
+            request = handler.get(kind)
+            if isinstance(request, dict) and request.get("host"):
+                yield f"{where}.{field}.{kind}.host", "it is not allowed, as the kubelet would connect to it"
     context = item.get("securityContext")
     context = context if isinstance(context, dict) else {}
     if context.get("allowPrivilegeEscalation") is not False:
@@ -388,6 +394,15 @@ def _sidecar(where: str, item: Mapping[str, Any], allowed: Restrictions) -> Iter
             continue
         if key not in safe or value != safe[key]:
             yield f"{where}.securityContext.{_shown(key)}", "it is not allowed"
+
+
+def _handlers(container: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What the kubelet of the node runs for a container: field and handler."""
+    lifecycle = container.get("lifecycle")
+    found = {field: container.get(field) for field in _PROBES}
+    if isinstance(lifecycle, dict):
+        found |= {f"lifecycle.{_shown(field)}": handler for field, handler in lifecycle.items()}
+    yield from ((field, handler) for field, handler in found.items() if isinstance(handler, dict))
 
 
 def _volumes(items: Any) -> Iterator[tuple[str, str]]:

@@ -90,6 +90,27 @@ def test_fields_of_pods_that_give_rights_are_refused(field: str, spec: dict[str,
         assert refusals(resource, Restrictions("Any")) == []
 
 
+@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
+@pytest.mark.parametrize("containers", ["containers", "initContainers"])
+@pytest.mark.parametrize(
+    "field", ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop"]
+)
+def test_the_kubelet_connects_to_no_host_for_a_sidecar(field: str, containers: str, kind: str) -> None:
+    """`127.0.0.1` would be the node."""
+
+    def asking(request: dict[str, Any]) -> dict[str, Any]:
+        outer, _, inner = field.partition(".")
+        handler: dict[str, Any] = {kind: {"port": 10255, **request}}
+        sidecar = {**SIDECAR, outer: {inner: handler} if inner else handler}
+        return router("west", podTemplate={"spec": {containers: [sidecar]}})
+
+    assert refusals(asking({}), SIDECARS) == []
+    (message,) = refusals(asking({"host": "127.0.0.1"}), SIDECARS)
+    assert message.startswith(
+        f"spec.podTemplate.spec.{containers}[side].{field}.{kind}.host: it is not allowed"
+    )
+
+
 OWN: list[dict[str, Any]] = [
     {"image": "evil:1"},
     {"command": ["sh"]},
