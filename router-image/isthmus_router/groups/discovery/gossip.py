@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from isthmus_router.groups.discovery.kinds import DiscoveryKind
-from isthmus_router.groups.identity import MemberInfo, PhysicalAddress
+from isthmus_router.groups.identity import MOST_PHYSICAL_ADDRESSES, MemberInfo, PhysicalAddress
 from isthmus_router.groups.port import NetworkPort
+
+ROTATED_BY = 97
+"""Members by which the beginning of an answer moves: fewer than a member connects to at a time."""
 
 
 class Gossip(DiscoveryKind):
@@ -14,6 +17,7 @@ class Gossip(DiscoveryKind):
 
     def __init__(self, port: NetworkPort) -> None:
         self._port = port
+        self._answers = 0
 
     def ask(self, frame: bytes) -> Iterable[PhysicalAddress]:
         """Nobody, before a router answers."""
@@ -21,5 +25,19 @@ class Gossip(DiscoveryKind):
         return ()
 
     def on_gossip_members(self, infos: Sequence[MemberInfo]) -> Iterable[PhysicalAddress]:
-        """Where they are."""
-        return (address for info in infos for address in info.addresses)
+        """Where they are: the first address of each member, then the second ones.
+
+        Only so many are asked. Anyone may register members and addresses, so each answer begins elsewhere.
+        """
+        infos = self._rotated(infos)
+        return (
+            info.addresses[rank]
+            for rank in range(MOST_PHYSICAL_ADDRESSES)
+            for info in infos
+            if rank < len(info.addresses)
+        )
+
+    def _rotated(self, infos: Sequence[MemberInfo]) -> Sequence[MemberInfo]:
+        start = self._answers * ROTATED_BY % max(1, len(infos))
+        self._answers += 1
+        return (*infos[start:], *infos[:start])

@@ -13,4 +13,4 @@ class Tunnel(Gossip):
 
     def on_gossip_members(self, infos: Sequence[MemberInfo]) -> Iterable[PhysicalAddress]:
         """Their ids are their addresses."""
-        return (tunnel_address(info.id) for info in infos)
+        return (tunnel_address(info.id) for info in self._rotated(infos))

@@ -53,7 +53,8 @@ class Ways:
 
     def on_gossip_members(self, now: float, infos: Sequence[MemberInfo]) -> None:
         """A gossip router has said whom it knows."""
-        self._follow(now, [each for kind in self._kinds for each in kind.on_gossip_members(infos)])
+        found = (islice(kind.on_gossip_members(infos), MOST_ASKED) for kind in self._kinds)
+        self._follow(now, [address for each in found for address in each])
 
     def learned(self, addresses: Iterable[PhysicalAddress]) -> None:
         """Somebody of the group is there."""

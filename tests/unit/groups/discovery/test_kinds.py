@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from isthmus_router.groups.discovery.dns import Dns
-from isthmus_router.groups.discovery.gossip import Gossip
+from isthmus_router.groups.discovery.gossip import ROTATED_BY, Gossip
 from isthmus_router.groups.discovery.host_list import MOST_LEARNED, Host, HostList
 from isthmus_router.groups.discovery.kinds import DiscoveryKind
 from isthmus_router.groups.discovery.multicast import Multicast
@@ -148,6 +150,41 @@ def test_nobody_is_asked_at_an_own_address() -> None:
     ways.readdressed([B])
     ways.ask(0.0, b"?", worth=2.0)
     assert port.asked() == [A]
+
+
+def invented(count: int) -> list[MemberInfo]:
+    """Members that an intruder has registered, with as many addresses as there can be."""
+    return [
+        MemberInfo(
+            member_id(number.to_bytes(16)),
+            f"m{number}",
+            tuple(PhysicalAddress(f"10.{number // 250}.{number % 250}.1", port) for port in range(1, 17)),
+        )
+        for number in range(count)
+    ]
+
+
+def test_first_address_of_each_member_is_asked_before_second_ones() -> None:
+    port = Port()
+    ways = Ways([Gossip(port)], port)
+    ways.ask(0.0, b"?", worth=2.0)
+    ways.on_gossip_members(0.0, [*invented(300), *INFOS])
+    asked = port.asked()
+    assert {A, B} <= set(asked[:302])
+    assert len(asked) == MOST_ASKED
+
+
+@pytest.mark.parametrize("kind", [Gossip, Tunnel])
+def test_no_member_is_always_behind_those_that_are_asked(kind: type[Gossip]) -> None:
+    port = Port()
+    ways = Ways([kind(port)], port)
+    infos = [*invented(MOST_ASKED), *INFOS]
+    asked = set[PhysicalAddress]()
+    for number in range(1 + len(infos) // ROTATED_BY):
+        ways.ask(10.0 * number, b"?", worth=2.0)
+        ways.on_gossip_members(10.0 * number, infos)
+        asked |= set(port.asked()[:ROTATED_BY])
+    assert asked >= ({tunnel_address(ADA), tunnel_address(BOB)} if kind is Tunnel else {A, B})
 
 
 def test_several_routers_answer_and_late_ones_do_not_count() -> None:
