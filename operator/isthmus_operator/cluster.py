@@ -93,6 +93,11 @@ CHILD_KINDS = (
 """Kinds of objects that the operator makes."""
 
 
+_LASTING = ("typed patch object", "request is too large")
+"""In answers with status 500 that come again: of server-side apply about a field that the schema does not have, and of
+etcd."""
+
+
 class ApiError(Exception):
     """The API server refused a request, or could not be reached (`status` 0)."""
 
@@ -104,8 +109,8 @@ class ApiError(Exception):
     @property
     def transient(self) -> bool:
         """Trying again later may help without anything having changed."""
-        if self.status == 500 and "typed patch object" in str(self):
-            return False  # how server-side apply answers to a field that the schema does not have
+        if self.status == 500 and any(text in str(self) for text in _LASTING):
+            return False
         return self.status in {0, 408, 409, 429} or self.status >= 500
 
 

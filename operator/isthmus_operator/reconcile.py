@@ -332,7 +332,8 @@ class Reconciliation:
     # -- status
 
     async def _report(self, store: Store, rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> None:
-        """Writes the statuses that have changed. What was deleted meanwhile is left out."""
+        """Writes the statuses that have changed, and posts Events. What was deleted meanwhile is left out. Raises
+        ApiError after that if the API server could not be reached."""
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
@@ -348,7 +349,9 @@ class Reconciliation:
         ]
         # What a tenant has created, and what its pods answer, decides how long this takes.
         statuses = await asyncio.to_thread(self._changed_statuses, heard, rendering, facts)
-        await asyncio.gather(*(self._write_status(manifest, status) for manifest, status in statuses))
+        written = await asyncio.gather(
+            *(self._write_status(manifest, status) for manifest, status in statuses), return_exceptions=True
+        )
         self.readiness = Counter(
             (manifest["kind"], readiness(self._status(manifest))) for manifest in manifests.values()
         )
@@ -359,6 +362,9 @@ class Reconciliation:
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
         self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
+        for error in written:  # only now, as it must not keep the others from their Events
+            if isinstance(error, BaseException):
+                raise error
 
     def _changed_statuses(
         self, manifests: Iterable[Manifest], rendering: _Rendering, facts: Mapping[str, RouterFacts]
@@ -476,9 +482,9 @@ class Reconciliation:
         except ApiError as error:
             if error.status in {404, 409}:
                 return  # deleted or replaced meanwhile; its event triggers the next look
-            if error.transient:
+            if error.transient and error.status != 500:
                 raise
-            # It concerns this resource alone.
+            # It concerns this resource alone, also a 500: so etcd answers to one that is too large.
             self._refused[metadata["uid"]] = (self._operator.clock(), normal(status))
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))

@@ -13,6 +13,7 @@ from tests.unit.operator.support import link_route
 from isthmus_operator import reconcile
 from isthmus_operator.apply import REFUSED_SECONDS
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.events import LASTING_SECONDS
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
@@ -26,6 +27,8 @@ class Api:
 
     def __init__(self) -> None:
         self.tried: list[str] = []
+        self.noted: set[str] = set()
+        """Names of the resources with Events."""
         self.statuses: dict[str, dict[str, Any]] = {}
         self.error = ApiError(422, "Invalid", "status.replayed: must be less than 9223372036854775807")
 
@@ -41,6 +44,7 @@ class Api:
         return answer
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.noted.add(manifest["regarding"]["name"])
         return manifest
 
 
@@ -91,6 +95,34 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_soon(world: Wor
     world.api.error = ApiError(0, "Unreachable", "the API server cannot be reached")
     with pytest.raises(ApiError):
         await world.look()
+    assert sorted(world.api.tried) == ["bad", "good", "last"]
+    world.now += LASTING_SECONDS + 1
+    with pytest.raises(ApiError):
+        await world.look()
+    assert world.api.noted >= {"good", "last"}, "the others have their Events"
+    assert sum(world.reconciliation.readiness.values()) == 3
+
+
+@pytest.mark.parametrize("text", ["etcdserver: request is too large", "failed calling webhook"])
+async def test_a_status_that_the_api_server_fails_to_store_is_tried_again_alone(
+    world: World, text: str
+) -> None:
+    world.api.error = ApiError(500, "InternalError", text)
+    due = await world.look()
+    assert due is not None
+    assert due <= REFUSED_SECONDS
+    world.now += LASTING_SECONDS + 1
+    await world.look()
+    assert world.api.noted >= {"good", "last"}
+    assert len(world.api.tried) == 3
+    world.now += REFUSED_SECONDS
+    await world.look()
+    assert world.api.tried[3:] == ["bad"]
+
+
+def test_objects_that_are_too_large_are_not_tried_again_soon() -> None:
+    assert not ApiError(500, "InternalError", "etcdserver: request is too large").transient
+    assert ApiError(500, "InternalError", "failed calling webhook").transient
 
 
 async def test_a_message_with_what_somebody_wrote_has_no_control_characters() -> None:
