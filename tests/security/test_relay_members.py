@@ -24,6 +24,7 @@ from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, GroupName, MemberId, MemberInfo, PhysicalAddress, member_id
 from isthmus_router.groups.streams import wire
+from isthmus_router.groups.views import ViewId
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.hello import HELLO, Hello, encode_hello
 
@@ -241,6 +242,52 @@ def test_a_member_forwards_nothing_in_the_name_of_another_one(
     assert outcomes == {"modified" if kind == "ack" else "accepted"}
     bodies = [item.body for item in receiver.arrived()]
     assert bodies == ([] if kind == "ack" else [f"honest {number}" for number in range(5)])
+
+
+STRANGER = MemberInfo(member_id(os.urandom(16)), "nyc-9", (PhysicalAddress("127.0.0.1", 9),))
+"""It has a certificate of its own name, and is in no view."""
+TIMES = 5
+
+
+def merge_of_invented_members(view: ViewId) -> bytes:
+    """The answer to a question that nobody has asked."""
+    invented = [[member_id(os.urandom(16)), "x", []] for _ in range(10_000)]
+    members = [[STRANGER.id, STRANGER.name, []], *invented]
+    return encode_body([[[], [[view.number + 1, STRANGER.id], members, []]]])
+
+
+COSTLY = {Kind.MERGE_AGREE: merge_of_invented_members}
+
+
+@pytest.mark.parametrize("kind", COSTLY, ids=lambda kind: kind.name)
+def test_one_frame_of_a_stranger_costs_little(
+    members: tuple[Router, Router], authority: Authority, kind: Kind
+) -> None:
+    before = members[0].status()["relay"]
+    coordinator = next(router for router in members if router.id == before["members"][0]["name"])
+    view = ViewId(int(before["view"]), identity_of(coordinator, coordinator.id))
+    start = wire.encode_start(wire.Start(view.coordinator, 1, 0, "nyc"))
+    last = framed(encode_frame(Kind.START, STRANGER.id, NOBODY, start))  # it is refused, and counted
+    attack = framed(encode_frame(kind, STRANGER.id, NOBODY, COSTLY[kind](view))) + last
+    port = int(str(attributes(coordinator)["memberPort"]))
+    with (
+        socket.create_connection(("127.0.0.1", port), 20) as plain,
+        context(authority, STRANGER.name).wrap_socket(plain) as connection,
+        Canary(coordinator) as canary,
+    ):
+        hello = encode_hello(Hello(GroupName(GROUP, "nyc", f"{GROUP}/nyc"), STRANGER))
+        connection.sendall(framed(hello) + last)
+        eventually(lambda: refused(coordinator) >= 1, "HELLO is accepted, and longer frames with it")
+        spent, held = main_thread_cpu(coordinator.pid), memory(coordinator.pid)
+        for number in range(2, TIMES + 2):
+            connection.sendall(attack)
+            eventually(lambda number=number: refused(coordinator) >= number, "the frames are worked off")
+        spent = main_thread_cpu(coordinator.pid) - spent
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, (spent, canary.report)
+    assert memory(coordinator.pid) - held < 30_000_000
+    after = [router.status()["relay"] for router in members]
+    assert [each["view"] for each in after] == [before["view"]] * 2
 
 
 def test_a_router_does_not_start_without_tls_between_members(routers: Routers) -> None:

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from isthmus_router.groups.identity import MemberId, MemberInfo, short
 
+MOST_MEMBERS = 1_024
+"""Of one view."""
+
 
 class ViewId(NamedTuple):
     """Ordered by number, then by the coordinator that made the view."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from random import Random
 
 from isthmus_router.groups.frames import FrameError, Kind
@@ -17,10 +18,11 @@ from isthmus_router.groups.membership.numbers import ViewNumbers
 from isthmus_router.groups.membership.port import MembershipSettings, MembershipUser
 from isthmus_router.groups.membership.round import Round
 from isthmus_router.groups.port import MemberPort
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
-_MOST_JOINERS = 1024
 _MOST_TOMBSTONES = 1024
+_MOST_PROPOSED_BYTES = 1 << 20
+"""Proposals that newcomers have not answered: another part may state members that do not exist."""
 
 
 class Leader:
@@ -80,7 +82,7 @@ class Leader:
 
     def add_joiner(self, now: float, info: MemberInfo) -> None:
         """It is to be in the next view."""
-        if info.id in self._joiners or len(self._joiners) < _MOST_JOINERS:
+        if info.id in self._joiners or len(self._joiners) < MOST_MEMBERS:
             self._joiners[info.id] = info
             self.bundle(now)
 
@@ -162,6 +164,8 @@ class Leader:
         current.pool.add(agree.steps)
         if agree.agreed:
             current.agreed[sender] = agree
+            current.asked.discard(sender)
+            self._ask_newcomers(now, current)
             return self._completed(now)
         theirs = None if agree.installed is None else current.pool.view(agree.installed)
         if sender not in current.own:
@@ -180,11 +184,12 @@ class Leader:
 
     def _newcomers(self, now: float, view: View) -> list[MemberInfo]:
         coming = {info.id: info for info in (*self._merging.members(), *self._joiners.values())}
-        return [
+        newcomers = [
             info
             for member, info in coming.items()
             if member not in view and member not in self._excluded and not self.has_left(now, member)
         ]
+        return newcomers[: MOST_MEMBERS - len(view.ids)]
 
     def _propose(
         self, now: float, view: View, history: History, gone: set[MemberId], new: list[MemberInfo]
@@ -195,22 +200,37 @@ class Leader:
             pool.add(steps)
         proposal = View(self.next_id(), members)
         body = messages.encode_propose(Propose(proposal, pool.ids))
-        self._round = Round(proposal, view, gone, pool, body, now + self._settings.resend)
+        unasked = deque(info.id for info in new)
+        self._round = Round(proposal, view, gone, pool, body, now + self._settings.resend, unasked)
         self._user.known(now, new)
-        for member in proposal.ids[1:]:
+        for member in proposal.ids[1 : len(members) - len(new)]:
             self._since.setdefault(member, now)
             self._port.send(now, member, Kind.PROPOSE, body)
+        self._ask_newcomers(now, self._round)
+
+    def _ask_newcomers(self, now: float, current: Round) -> None:
+        """Propose to further newcomers, of which a bounded number may leave the proposal unanswered."""
+        most = max(1, _MOST_PROPOSED_BYTES // len(current.body))
+        while current.unasked and len(current.asked) < most:
+            member = current.unasked.popleft()
+            current.asked.add(member)
+            self._since.setdefault(member, now)
+            self._port.send(now, member, Kind.PROPOSE, current.body)
 
     def _resend(self, now: float, current: Round) -> None:
         """Propose again to those who have not answered; give up those who never do."""
         settings = self._settings
         current.resend_at = now + settings.resend
         for member in current.waiting:
+            newcomer = member not in current.own
+            if newcomer and member not in current.asked:
+                continue
             silent = now - self._since[member]
-            if member not in current.own:
+            if newcomer:
                 if silent >= settings.silent_joiner:
                     self._joiners.pop(member, None)
                     self._excluded.add(member)
+                    self._merging.drop(current.unasked)
                     self._retry_at = now
                     continue
             elif silent >= settings.stubborn_member:

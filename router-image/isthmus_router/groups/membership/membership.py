@@ -440,8 +440,10 @@ class Membership:
         view = self.view
         if view is None or not self._may_merge() or other.id == view.id or other.ids[0] != sender:
             return
+        if kind is Kind.MERGE_AGREE and not self._merging.asked(now, sender):
+            return
         self._leader.numbers.raise_to(now, other.id.number, joins=False)
-        self._user.known(now, other.members)
+        self._user.known(now, (other.coordinator,))
         if not set(view.ids).isdisjoint(other.ids):
             body = messages.encode_not_a_member(NotAMember(view.id, view.ids))
             self._port.send(now, sender, Kind.NOT_A_MEMBER, body)

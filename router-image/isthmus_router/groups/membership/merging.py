@@ -74,6 +74,10 @@ class Merging:
         self._asked[coordinator] = now + self._settings.promise
         return True
 
+    def asked(self, now: float, coordinator: MemberId) -> bool:
+        """Whether it was asked to merge, and has time to answer."""
+        return self._asked.get(coordinator, 0.0) > now
+
     def follow(self, now: float, leader: MemberId) -> bool:
         """Agree to be led by it, unless that was agreed to another just before."""
         if self._following is not None and self._following[0] != leader:
@@ -90,7 +94,7 @@ class Merging:
     def consents(self, now: float, leader: MemberId) -> bool:
         """Whether it may lead this part into its view."""
         following = self._following is not None and self._following[0] == leader
-        return following or self._asked.get(leader, 0.0) > now
+        return following or self.asked(now, leader)
 
     def on_time(self, now: float) -> None:
         """Nobody has to wait for ever."""

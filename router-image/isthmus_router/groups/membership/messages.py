@@ -30,7 +30,7 @@ from isthmus_router.groups.identity import (
     PhysicalAddress,
 )
 from isthmus_router.groups.membership.history import Step
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
 _T = TypeVar("_T")
 
@@ -223,6 +223,8 @@ def _member(value: object) -> MemberInfo:
 
 def _view(value: object) -> View:
     view_id, members, merged, *_ = _fields(value, 3)
+    if len(_typed(members, list)) > MOST_MEMBERS:
+        raise FrameError(f"view of more than {MOST_MEMBERS} members")
     view = View(_view_id(view_id), _each(members, _member), _each(merged, _view_id))
     if not view.members or len(set(view.ids)) != len(view.ids) or view.id.coordinator != view.ids[0]:
         raise FrameError(f"view {view.id} with its coordinator not first, or somebody twice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 from isthmus_router.groups.identity import MemberId
@@ -24,6 +25,10 @@ class Round:
     body: bytes
     """Of the proposal."""
     resend_at: float
+    unasked: deque[MemberId]
+    """Newcomers to which the proposal is not sent yet."""
+    asked: set[MemberId] = field(default_factory=set)
+    """Newcomers to which it is sent, and that have not answered."""
     agreed: dict[MemberId, Agree] = field(default_factory=dict)
 
     @property

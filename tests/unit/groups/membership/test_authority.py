@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.groups.membership.simulation import Group, Node
+from tests.unit.groups.membership.simulation import Found, Group, Node
 from tests.unit.groups.membership.test_membership import agreed, group_of, names, until_agreed
 
 from isthmus_router.groups.frames import MOST_NUMBER, FrameError, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import MemberId, MemberInfo, member_id
+from isthmus_router.groups.membership import leader as leading
 from isthmus_router.groups.membership import messages
 from isthmus_router.groups.membership.history import Step
 from isthmus_router.groups.membership.messages import Agree, Install, NotAMember, Propose
 from isthmus_router.groups.membership.numbers import FIRST_CREDIT, ViewNumbers
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
 STRANGER = MemberInfo(member_id(b"stranger" * 2), "stranger", ())
 SOON_EXHAUSTED = MOST_NUMBER - 2
+LONGEST = "n" * 255
 
 
 def give(group: Group, node: Node, kind: Kind, sender: MemberId, body: bytes) -> None:
@@ -103,6 +105,101 @@ def test_a_leader_does_not_take_views_of_others_that_it_has_not_agreed_to() -> N
         give(group, leader, Kind.AGREE, liar.id, body)
     until_agreed(group, 8)
     assert all(view.id != step.view.id for _, view in leader.views)
+
+
+def part(members: int, name: str = "") -> bytes:
+    """A view of the stranger and of members that it has invented."""
+    invented = (MemberInfo(member_id(number.to_bytes(16)), name, ()) for number in range(1, members))
+    view = View(ViewId(3, STRANGER.id), (STRANGER, *invented))
+    return encode_body(messages.encode_steps([Step((), view)]))
+
+
+def ask_the_stranger(group: Group, node: Node) -> None:
+    """Discovery has found the stranger with a view of its own, so that the coordinator asks it to merge."""
+    node.membership.found(group.now, [Found(STRANGER, True, ViewId(3, STRANGER.id), STRANGER.id)])
+
+
+def proposals_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[tuple[MemberId, int]]:
+    """To which members it sends PROPOSE from now on, and how many bytes."""
+    sent: list[tuple[MemberId, int]] = []
+    send = node.send
+
+    def record(now: float, to: MemberId, kind: Kind, body: bytes) -> None:
+        if kind is Kind.PROPOSE:
+            sent.append((to, len(body)))
+        send(now, to, kind, body)
+
+    monkeypatch.setattr(node, "send", record)
+    return sent
+
+
+def test_an_answer_to_a_merge_that_the_coordinator_has_not_asked_for_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = group_of(2)
+    before = [installed(node) for node in group.nodes]
+    sent = proposals_of(group.at[0], monkeypatch)
+    give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(10))
+    group.run(group.now + 2)
+    assert sent == []
+    assert [installed(node) for node in group.nodes] == before
+
+
+def test_the_answer_to_a_merge_comes_in_time_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(2)
+    ask_the_stranger(group, group.at[0])
+    sent = proposals_of(group.at[0], monkeypatch)
+    group.run(group.now + group.settings.promise)
+    give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(1))
+    group.run(group.now + 2)
+    assert sent == []
+
+
+@pytest.mark.parametrize("kind", [Kind.MERGE, Kind.MERGE_AGREE])
+def test_a_part_with_more_members_than_a_view_may_have_is_refused(kind: Kind) -> None:
+    group = group_of(2)
+    ask_the_stranger(group, group.at[0])
+    with pytest.raises(FrameError, match="more than 1024 members"):
+        give(group, group.at[0], kind, STRANGER.id, part(MOST_MEMBERS + 1))
+
+
+def test_parts_together_have_no_more_members_than_a_view_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(3)
+    ask_the_stranger(group, group.at[0])
+    monkeypatch.setattr(leading, "_MOST_PROPOSED_BYTES", 1 << 40)
+    sent = proposals_of(group.at[0], monkeypatch)
+    give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(MOST_MEMBERS))
+    group.run(group.now + 0.05)
+    assert len({to for to, _ in sent}) == MOST_MEMBERS - 1
+
+
+def test_members_of_a_part_that_do_not_answer_get_few_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(2)
+    before = installed(group.at[0])
+    ask_the_stranger(group, group.at[0])
+    sent = proposals_of(group.at[0], monkeypatch)
+    give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(1_000, LONGEST))
+    group.run(group.now + 0.05)
+    assert 100_000 < sum(size for _, size in sent) < 1_400_000
+    group.run(group.now + 0.5)
+    assert len({to for to, _ in sent}) < 10, (
+        "members of which it has not asked any are given up with the part"
+    )
+    group.start(2)
+    assert until_agreed(group, 1) < 1
+    assert installed(group.at[0]).ids[:2] == before.ids
+
+
+def test_a_part_with_a_large_proposal_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More bytes than may be unanswered: the leader goes on as members answer."""
+    monkeypatch.setattr(leading, "_MOST_PROPOSED_BYTES", 1)
+    group = group_of(4)
+    group.do("cut", (0, 1), (2, 3))
+    group.do("cut", (2, 3), (0, 1))
+    group.run(group.now + 10)
+    assert names(group, 0) == ["m0", "m1"]
+    group.do("heal")
+    until_agreed(group, 10)
 
 
 def test_nobody_removes_others_by_saying_that_they_have_another_view() -> None:
