@@ -256,7 +256,17 @@ def merge_of_invented_members(view: ViewId) -> bytes:
     return encode_body([[[], [[view.number + 1, STRANGER.id], members, []]]])
 
 
-COSTLY = {Kind.MERGE_AGREE: merge_of_invented_members}
+def install_of_a_long_chain(view: ViewId) -> bytes:
+    """As many steps as fit into the frame, each from the view of the one before."""
+    steps, at = [], list(view)
+    for number in range(view.number + 1, view.number + 7_000):
+        new = [number, view.coordinator]
+        steps.append([[at], [new, [[view.coordinator, "n", []]], []]])
+        at = new
+    return encode_body(steps, None)
+
+
+COSTLY = {Kind.MERGE_AGREE: merge_of_invented_members, Kind.INSTALL: install_of_a_long_chain}
 
 
 @pytest.mark.parametrize("kind", COSTLY, ids=lambda kind: kind.name)

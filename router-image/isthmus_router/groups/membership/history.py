@@ -13,6 +13,10 @@ LENGTH = 8
 """Views that a member remembers; nobody who goes on with the others is that far behind."""
 
 
+MOST_STEPS = 256
+"""In INSTALL: those that members of several parts have missed."""
+
+
 class Step(NamedTuple):
     """From a view to the next."""
 
@@ -41,12 +45,16 @@ class Pool:
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self._steps: dict[ViewId, Step] = {}
+        self._by_base: dict[ViewId, list[Step]] = {}
         self.add(steps)
 
     def add(self, steps: Iterable[Step]) -> None:
         """Steps that somebody has taken."""
         for step in steps:
-            self._steps.setdefault(step.view.id, step)
+            if step.view.id not in self._steps:
+                self._steps[step.view.id] = step
+                for base in set(step.bases):
+                    self._by_base.setdefault(base, []).append(step)
 
     @property
     def ids(self) -> tuple[ViewId, ...]:
@@ -57,9 +65,7 @@ class Pool:
         """What leads the member on from the view that it has."""
         path: list[Step] = []
         while steps := [
-            step
-            for step in self._steps.values()
-            if at in step.bases and step.view.id > at and member in step.view
+            step for step in self._by_base.get(at, ()) if step.view.id > at and member in step.view
         ]:
             path.append(max(steps, key=lambda step: step.view.id))
             at = path[-1].view.id
@@ -67,7 +73,7 @@ class Pool:
 
     def passed(self, view: ViewId) -> bool:
         """Whether others have gone on from that view."""
-        return any(view in step.bases for step in self._steps.values())
+        return view in self._by_base
 
     def knows(self, view: ViewId) -> bool:
         """Whether any step leads to or from that view."""

@@ -284,8 +284,9 @@ class Membership:
         promise = self._follower.promise
         if promise is not None and promise.view.id > last.view.id:
             return
-        if self.view is None:
+        if self.view is None or last.view.id > self.view.id:
             self._agreed_to(last)
+        if self.view is None:
             if message.baseline is not None:
                 self._user.take_baseline(now, message.baseline)
                 self._install(now, last, message.baseline)

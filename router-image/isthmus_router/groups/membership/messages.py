@@ -29,7 +29,7 @@ from isthmus_router.groups.identity import (
     MemberInfo,
     PhysicalAddress,
 )
-from isthmus_router.groups.membership.history import Step
+from isthmus_router.groups.membership.history import LENGTH, MOST_STEPS, Step
 from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
 _T = TypeVar("_T")
@@ -130,14 +130,14 @@ def decode_agree(frame: bytes) -> Agree:
         agreed is True,
         None if installed is None else _view_id(installed),
         _number(highest),
-        _each(steps, _step),
+        _steps(steps, LENGTH),
         _typed(state, bytes),
     )
 
 
 def decode_install(frame: bytes) -> Install:
     steps, baseline, *_ = decode_body(frame, fields=2)
-    message = Install(_each(steps, _step), None if baseline is None else _typed(baseline, bytes))
+    message = Install(_steps(steps, MOST_STEPS), None if baseline is None else _typed(baseline, bytes))
     if not message.steps:
         raise FrameError("INSTALL of nothing")
     return message
@@ -145,7 +145,7 @@ def decode_install(frame: bytes) -> Install:
 
 def decode_steps(frame: bytes) -> tuple[Step, ...]:
     """Of MERGE and MERGE_AGREE: at least one, the last leads to the sender's view."""
-    steps = _each(decode_body(frame, fields=1)[0], _step)
+    steps = _steps(decode_body(frame, fields=1)[0], LENGTH)
     if not steps:
         raise FrameError("merge of no view")
     return steps
@@ -229,6 +229,12 @@ def _view(value: object) -> View:
     if not view.members or len(set(view.ids)) != len(view.ids) or view.id.coordinator != view.ids[0]:
         raise FrameError(f"view {view.id} with its coordinator not first, or somebody twice")
     return view
+
+
+def _steps(value: object, most: int) -> tuple[Step, ...]:
+    if len(_typed(value, list)) > most:
+        raise FrameError(f"more than {most} steps")
+    return _each(value, _step)
 
 
 def _step(value: object) -> Step:

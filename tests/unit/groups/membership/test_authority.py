@@ -10,7 +10,7 @@ from isthmus_router.groups.frames import MOST_NUMBER, FrameError, Kind, encode_b
 from isthmus_router.groups.identity import MemberId, MemberInfo, member_id
 from isthmus_router.groups.membership import leader as leading
 from isthmus_router.groups.membership import messages
-from isthmus_router.groups.membership.history import Step
+from isthmus_router.groups.membership.history import LENGTH, MOST_STEPS, Pool, Step
 from isthmus_router.groups.membership.messages import Agree, Install, NotAMember, Propose
 from isthmus_router.groups.membership.numbers import FIRST_CREDIT, ViewNumbers
 from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
@@ -200,6 +200,71 @@ def test_a_part_with_a_large_proposal_comes_in(monkeypatch: pytest.MonkeyPatch) 
     assert names(group, 0) == ["m0", "m1"]
     group.do("heal")
     until_agreed(group, 10)
+
+
+def chain(node: Node, length: int) -> list[Step]:
+    """Steps of one member each, from its present view on."""
+    steps: list[Step] = []
+    at = installed(node).id
+    for number in range(at.number + 1, at.number + 1 + length):
+        view = View(ViewId(number, node.id), (node.info,))
+        steps.append(Step((at,), view))
+        at = view.id
+    return steps
+
+
+@pytest.mark.parametrize("kind", [Kind.INSTALL, Kind.AGREE, Kind.MERGE, Kind.MERGE_AGREE])
+def test_frames_with_more_steps_than_members_remember_are_refused(kind: Kind) -> None:
+    group = group_of(2)
+    node = group.at[0]
+    view = installed(node).id
+    most = MOST_STEPS if kind is Kind.INSTALL else LENGTH
+    steps = chain(node, most + 1)
+    body = {
+        Kind.INSTALL: messages.encode_install(Install(tuple(steps), None)),
+        Kind.AGREE: messages.encode_agree(Agree(view, True, view, 9, tuple(steps), b"")),
+    }.get(kind, encode_body(messages.encode_steps(steps)))
+    with pytest.raises(FrameError, match=f"more than {most} steps"):
+        give(group, node, kind, STRANGER.id, body)
+
+
+class Bases(tuple[ViewId, ...]):
+    """It counts how often a view is looked for in them."""
+
+    searched = 0
+
+    def __contains__(self, view: object) -> bool:
+        Bases.searched += 1
+        return super().__contains__(view)
+
+
+def test_the_search_for_a_path_does_not_compare_all_steps_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(2)
+    node = group.at[0]
+    monkeypatch.setattr(Bases, "searched", 0)
+    steps = [step._replace(bases=Bases(step.bases)) for step in chain(node, MOST_STEPS)]
+    assert Pool(steps).path(node.id, installed(node).id) == steps
+    assert Bases.searched <= MOST_STEPS
+
+
+def test_no_path_is_searched_to_a_view_that_a_member_has_not_agreed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = group_of(2)
+    node = group.at[0]
+
+    def search(*_: object) -> list[Step]:
+        raise AssertionError("the path is searched")
+
+    monkeypatch.setattr(Pool, "path", search)
+    with pytest.raises(FrameError, match="not agreed to"):
+        give(
+            group,
+            node,
+            Kind.INSTALL,
+            STRANGER.id,
+            messages.encode_install(Install(tuple(chain(node, 5)), None)),
+        )
 
 
 def test_nobody_removes_others_by_saying_that_they_have_another_view() -> None:
