@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from isthmus_router.groups.choosers import Chooser
 from isthmus_router.groups.identity import MemberId, PhysicalAddress
+
+MOST_FORGOTTEN = 64
+"""Members in one step."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class AddressCache:
         self._expire_after = expire_after
         self._avoid_for = avoid_for
         self._entries: dict[MemberId, Entry] = {}
+        self._there: dict[PhysicalAddress, dict[MemberId, None]] = {}
+        """The members at each address of the entries."""
         self._kept: frozenset[MemberId] = frozenset()
         self._removable: dict[MemberId, float] = {}
         """When they are forgotten, soonest first."""
@@ -73,7 +79,7 @@ class AddressCache:
 
     def users(self, address: PhysicalAddress) -> list[MemberId]:
         """Who is said to be there."""
-        return [member for member, entry in self._entries.items() if address in entry.addresses]
+        return list(self._there.get(address, ()))
 
     def learn(
         self, now: float, member: MemberId, addresses: tuple[PhysicalAddress, ...], *, own_word: bool
@@ -88,9 +94,10 @@ class AddressCache:
         if entry is None:
             if not self._make_room(member):
                 return ()
-            entry = self._entries[member] = Entry(addresses, self._chooser.choose(addresses))
+            entry = self._entries[member] = Entry((), self._chooser.choose(addresses))
+            self._place(member, entry, addresses)
         elif before != addresses:
-            entry.addresses = addresses
+            self._place(member, entry, addresses)
             entry.choice = self._chooser.choose(addresses)
         if own_word:
             entry.lost.clear()
@@ -98,7 +105,7 @@ class AddressCache:
                 self._displace(member, addresses)
         entry.doubtful = False
         self._touch(now, member)
-        return tuple(each for each in before if each not in addresses and not self.users(each))
+        return tuple(each for each in before if each not in addresses and each not in self._there)
 
     def lost(self, now: float, address: PhysicalAddress) -> None:
         """A connection to that address could not be made, or has ended."""
@@ -127,7 +134,11 @@ class AddressCache:
         """Forget it; the addresses that it had and nobody else has."""
         self._removable.pop(member, None)
         entry = self._entries.pop(member, None)
-        return () if entry is None else tuple(each for each in entry.addresses if not self.users(each))
+        if entry is None:
+            return ()
+        addresses = entry.addresses
+        self._place(member, entry, ())
+        return tuple(each for each in addresses if each not in self._there)
 
     def end(self, now: float, member: MemberId) -> tuple[PhysicalAddress, ...]:
         """It has said that it is gone: forget it for good; the addresses that it had and nobody else has."""
@@ -138,13 +149,28 @@ class AddressCache:
         return self.remove(member)
 
     def expire(self, now: float) -> list[tuple[MemberId, PhysicalAddress]]:
-        """Forget what is due; who was the last that is known to be at an address."""
+        """Forget what is due, a bounded number of members; who was the last that is known to be at an address. What
+        is left is due immediately."""
         while self._gone and (first := next(iter(self._gone))) and self._gone[first] <= now:
             del self._gone[first]
         free: list[tuple[MemberId, PhysicalAddress]] = []
-        while self._removable and (first := next(iter(self._removable))) and self._removable[first] <= now:
+        for first in list(islice(self._removable, MOST_FORGOTTEN)):
+            if self._removable[first] > now:
+                break
             free += ((first, address) for address in self.remove(first))
         return free
+
+    def _place(self, member: MemberId, entry: Entry, addresses: tuple[PhysicalAddress, ...]) -> None:
+        """It has these addresses from now on."""
+        for address in entry.addresses:
+            there = self._there.get(address)
+            if there is not None:
+                there.pop(member, None)
+                if not there:
+                    del self._there[address]
+        for address in addresses:
+            self._there.setdefault(address, {})[member] = None
+        entry.addresses = addresses
 
     def _touch(self, now: float, member: MemberId) -> None:
         self._removable.pop(member, None)
@@ -172,6 +198,6 @@ class AddressCache:
         if not left:
             self.remove(member)
             return
-        entry.addresses = left
+        self._place(member, entry, left)
         if entry.choice == address:
             entry.choice = self._chooser.choose(left)

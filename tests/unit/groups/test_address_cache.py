@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from isthmus_router.groups.address_cache import AddressCache
+from isthmus_router.groups.address_cache import MOST_FORGOTTEN, AddressCache
 from isthmus_router.groups.choosers import make_chooser
 from isthmus_router.groups.identity import MemberId, PhysicalAddress, member_id
 
@@ -137,6 +137,45 @@ def test_beyond_the_limit_strangers_go_and_the_view_stays() -> None:
     assert set(cache) == {ADA, BOB}
     cache.learn(0.0, CAT, (S,), own_word=True)
     assert set(cache) == {ADA, BOB, CAT}
+
+
+class Counted(PhysicalAddress):
+    """It counts comparisons."""
+
+    compared = 0
+    __hash__ = PhysicalAddress.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return super().__eq__(other)
+
+
+def many(cache: AddressCache, members: int) -> None:
+    """Members of 16 addresses each."""
+    for number in range(members):
+        addresses = tuple(Counted(f"10.0.{number}.{each}", 7_800) for each in range(16))
+        cache.learn(0.0, member_id(number.to_bytes(16)), addresses, own_word=False)
+
+
+def test_each_member_in_a_full_cache_costs_as_much_as_in_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Counted, "compared", 0)
+    cache = make_cache(limit=100)
+    many(cache, 300)
+    assert len(cache) == 100
+    cache.expire(200.0)
+    assert Counted.compared < 300 * 16 * 4
+
+
+def test_a_bounded_number_of_members_is_forgotten_in_one_step() -> None:
+    cache = make_cache(limit=1_000)
+    many(cache, 3 * MOST_FORGOTTEN)
+    for left in (2, 1, 0):
+        assert cache.deadline <= 200.0
+        cache.expire(200.0)
+        assert len(cache) == left * MOST_FORGOTTEN
+    assert cache.deadline == inf
 
 
 def test_who_said_that_it_goes_does_not_come_back() -> None:
