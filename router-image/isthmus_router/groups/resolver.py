@@ -236,8 +236,8 @@ class Resolver:
                         self.learn(now, info, own_word=info.id == sender)
             case Kind.INVALIDATE:
                 invalidate = Invalidate.decode(frame)
-                if self._is_ours(invalidate.group):
-                    self._on_invalidate(now, sender, invalidate.gone)
+                if self._is_ours(invalidate.group) and invalidate.gone == sender:
+                    self._on_invalidate(now, sender)
             case _:
                 raise ValueError(f"not of the resolver: {kind.name}")
 
@@ -345,10 +345,10 @@ class Resolver:
             return None
         return MemberInfo(member, self.names.name(member), entry.addresses)
 
-    def _on_invalidate(self, now: float, sender: MemberId, gone: MemberId) -> None:
-        if gone == self.self_info.id or (gone != sender and gone in self._view):
+    def _on_invalidate(self, now: float, gone: MemberId) -> None:
+        if gone == self.self_info.id:
             return
-        for address in self.cache.end(now, gone) if gone == sender else self.cache.remove(gone):
+        for address in self.cache.end(now, gone):
             self._port.drop(address, gone)
         self.names.remove(gone)
         self._give_up(now, gone)
