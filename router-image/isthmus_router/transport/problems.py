@@ -10,6 +10,8 @@ from collections.abc import Callable
 SECONDS = 60.0
 """That a problem is told after it was last seen."""
 MOST = 8
+LONGEST_REASON = 1024
+"""Characters; peers choose some of them."""
 _LOG_SECONDS = 1.0
 """Between lines, when there are more problems than are kept."""
 
@@ -26,6 +28,7 @@ class Problems:
     def tell(self, who: str, reason: str) -> None:
         """There is one, or still is; logged if it is not known yet."""
         now = self._clock()
+        reason = reason[:LONGEST_REASON]
         problem = f"{who}: {reason}"
         known = now < self._seen.pop(problem, -math.inf) + SECONDS
         many = len(self._seen) >= MOST
@@ -38,7 +41,7 @@ class Problems:
 
     def solved(self, who: str, reason: str) -> None:
         """There is no such problem any more."""
-        self._seen.pop(f"{who}: {reason}", None)
+        self._seen.pop(f"{who}: {reason[:LONGEST_REASON]}", None)
 
     def recent(self) -> tuple[str, ...]:
         """As `who: reason`, the latest last."""
