@@ -22,6 +22,7 @@ from isthmus_router.gossip.messages import Heartbeat, Refused, Register, encode_
 from isthmus_router.groups.announcements import Discover
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import (
+    MOST_PHYSICAL_ADDRESSES,
     NOBODY,
     GroupName,
     MemberId,
@@ -34,6 +35,10 @@ from isthmus_router.groups.identity import (
 GOSSIP_PROFILE = "gossip"
 SITE = GroupName(GROUP, "nyc", f"{GROUP}/nyc")
 GOSSIP_GROUP = f"{GROUP}/nyc"
+INVENTED = 320
+"""Members, with as many addresses as there can be."""
+REGISTRATIONS = 64
+"""Of one connection."""
 NOWHERE = PhysicalAddress("127.0.0.1", 9)
 
 
@@ -42,7 +47,11 @@ class Site:
 
     def __init__(self, folder: Path, routers: Routers) -> None:
         own, self.authority = Authority(folder, "own"), Authority(folder, "gossip")
-        self.gossip = GossipRouter(folder, identity=self.authority.issue("gossip", "localhost"))
+        identity = self.authority.issue("gossip", "localhost")
+        self.gossip, self.other = (
+            GossipRouter(folder, "--expiry", "300", identity=identity) for _ in range(2)
+        )
+        """The one that is attacked, and one that carries frames while that restarts."""
         self.one, self.two = (
             routers.add(
                 name,
@@ -53,7 +62,9 @@ class Site:
         )
 
     async def start(self, discovery: str) -> None:
-        await self.gossip.start()
+        if self.gossip.process is None:
+            await self.gossip.start()
+        await self.other.start()
         self.sites = RelaySites()
         self.sites.site(
             "nyc",
@@ -64,7 +75,7 @@ class Site:
             bridgeSslProfile=PROFILE,
             gossipSslProfile=GOSSIP_PROFILE,
             discovery=discovery,
-            discoveryHosts=f"127.0.0.1:{self.gossip.port}",
+            discoveryHosts=f"127.0.0.1:{self.gossip.port}, 127.0.0.1:{self.other.port}",
             peerNames="nyc-0, nyc-1",
         )
         self.one.start()
@@ -86,6 +97,7 @@ async def site(tmp_path: Path, routers: Routers) -> AsyncIterator[Site]:
         yield found
     finally:
         found.gossip.kill()
+        found.other.kill()
 
 
 def refused(router: Router) -> float:
@@ -124,6 +136,7 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
     the name that the rule for certificates gives it. It sends LEAVE in the name of that member."""
     await site.start("tunnel")
     one, two = site.id_of(site.one), site.id_of(site.two)
+    before = site.one.status()["relay"]
     rule = Binding(("nyc-0", "nyc-1"), bind_names=True)
     bound = rule.group(GOSSIP_GROUP)
     victim = MemberInfo(two, "nyc-1", (tunnel_address(two),))
@@ -148,9 +161,6 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
             reasons.append(answer.reason)
     assert ["payments-app" in reason for reason in reasons] == [False, True, True]
     eventually(lambda: site.gossip.metric("members") == len(peers) + 2, "both members are registered again")
-    site.sites.formed()
-    before = site.one.status()["relay"]
-    assert {each["id"] for each in before["members"]} == {one.hex(), two.hex()}
     with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
         for peer in peers:
             for group in (GOSSIP_GROUP, bound):
@@ -161,3 +171,23 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
     canary.report.check()
     after = site.one.status()["relay"]
     assert (after["view"], after["members"]) == (before["view"], before["members"])
+
+
+async def test_invented_members_do_not_keep_a_site_from_forming(site: Site) -> None:
+    await site.gossip.start()
+    peers = [await site.intruder() for _ in range(INVENTED // REGISTRATIONS)]
+    for number in range(INVENTED):
+        addresses = tuple(
+            PhysicalAddress(f"127.{1 + number // 250}.{number % 250}.{rank + 1}", 9)
+            for rank in range(MOST_PHYSICAL_ADDRESSES)
+        )
+        member = MemberInfo(member_id(os.urandom(16)), f"nyc-{number}", addresses)
+        peers[number // REGISTRATIONS].say(Register(GOSSIP_GROUP, member))
+    eventually(lambda: site.gossip.metric("members") == INVENTED, "all are registered")
+    await site.start("gossipRouter")
+    with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
+        for peer in peers:
+            peer.say(Heartbeat())
+            assert isinstance(await peer.hear(), Heartbeat)
+    canary.report.check()
+    assert site.gossip.metric("members") == INVENTED + 2, "the invented ones are still there"
