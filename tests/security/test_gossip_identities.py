@@ -39,6 +39,8 @@ INVENTED = 320
 """Members, with as many addresses as there can be."""
 REGISTRATIONS = 64
 """Of one connection."""
+ROUNDS = 1_000
+"""Of an attack beside the canary."""
 NOWHERE = PhysicalAddress("127.0.0.1", 9)
 
 
@@ -162,7 +164,7 @@ async def test_first_to_register_at_a_restarted_gossip_router_is_no_member_of_a_
     assert ["payments-app" in reason for reason in reasons] == [False, True, True]
     eventually(lambda: site.gossip.metric("members") == len(peers) + 2, "both members are registered again")
     with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
-        for peer in peers:
+        for peer in peers * ROUNDS:
             for group in (GOSSIP_GROUP, bound):
                 peer.writer.write(encode_message(group, one, two, leave))
             peer.say(Heartbeat())
@@ -186,7 +188,7 @@ async def test_invented_members_do_not_keep_a_site_from_forming(site: Site) -> N
     eventually(lambda: site.gossip.metric("members") == INVENTED, "all are registered")
     await site.start("gossipRouter")
     with Canary(site.one, receive_at=site.two, address=f"relay/{GROUP}") as canary:
-        for peer in peers:
+        for peer in peers * ROUNDS:
             peer.say(Heartbeat())
             assert isinstance(await peer.hear(), Heartbeat)
     canary.report.check()
