@@ -101,6 +101,9 @@ class RoutedAttaches:
         if closed:
             lib.pn_link_close(pn)
         else:
+            if link.incoming and lib.pn_link_get_drain(pn):
+                # The engine would send its flow once more, which must not be before the peer's begin (`flow_waits`).
+                lib.pn_link_set_drain(pn, False)
             lib.pn_link_detach(pn)
         self._driver.touch(link.connection.io)
 
