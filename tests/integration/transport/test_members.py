@@ -382,7 +382,7 @@ async def test_nobody_speaks_for_another(members: Members) -> None:
 
 async def test_nobody_speaks_for_another_through_a_gossip_router(members: Members) -> None:
     """Routers let members send in their own name only, and so it is within."""
-    one, two, mallory = (members.add() for _ in range(3))
+    one, two, mallory = (members.add(tunnel=True) for _ in range(3))
     one.driver.frame(0.0, two.id, two.frame(b"mine"))
     one.driver.frame(0.0, mallory.id, two.frame(b"another's"))
     assert one.bodies == [b"mine"]
