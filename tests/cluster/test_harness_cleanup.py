@@ -147,7 +147,7 @@ def test_up_after_a_killed_one_after_crashes_and_with_more_nodes_and_down_leaves
     cluster: Cluster, second: LocalProvider, probe_image: str
 ) -> None:
     interrupt(second, "node", signal.SIGKILL)
-    assert second.up(1) is True
+    second.up(1)  # starts nothing if all that the killed one has started is ready by now
     assert Cluster(second).nodes() == {"n1": True}
     again = harness("up", "--nodes=1")
     output, _ = again.communicate(timeout=60)
