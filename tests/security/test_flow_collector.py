@@ -11,7 +11,7 @@ from tests.integration.flow_log.conftest import Collectors, collectors
 from tests.integration.support.flow_collector import FlowCollector
 from tests.integration.support.hostile_router import HostileRouter, record, router_record, summary
 from tests.integration.support.routers import eventually
-from tests.security.support.senseless_router import SENSELESS, SenselessRouter
+from tests.security.support.undecodable_router import UNDECODABLE, UndecodableRouter
 
 from isthmus_flowlog.schema import LARGEST_COUNT
 from isthmus_router.flows.records import Attr, RecordType
@@ -214,14 +214,14 @@ def test_invented_sources_displace_no_source_that_is_heard(
     assert collector.memory - before < 100 * MEBIBYTE
 
 
-@pytest.mark.parametrize("what", SENSELESS)
-def test_a_router_that_cannot_be_understood_does_not_end_the_collector(
+@pytest.mark.parametrize("what", UNDECODABLE)
+def test_a_router_that_sends_undecodable_values_does_not_end_the_collector(
     what: str, collectors: Collectors
 ) -> None:
-    router = SenselessRouter(what)
+    router = UndecodableRouter(what)
     collector = collectors(router.port)
     collector.launch()
-    eventually(lambda: router.said >= 3, f"3 tries: {collector.log[-2000:]}", PATIENCE)
+    eventually(lambda: router.sent >= 3, f"3 tries: {collector.log[-2000:]}", PATIENCE)
     assert collector.process is not None
     assert collector.process.poll() is None
     assert collector.get("/healthz")[0] == 200

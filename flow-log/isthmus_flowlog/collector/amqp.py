@@ -180,10 +180,10 @@ class _Part:
     octets: int = 0
 
 
-def _apart(handle: Callable[[Collector, Any], None]) -> Callable[[Collector, Any], None]:
-    """Ends the connection of an event that cannot be dealt with, and not the collector.
+def _isolate(handle: Callable[[Collector, Any], None]) -> Callable[[Collector, Any], None]:
+    """End the connection of an event that cannot be handled, and not the collector.
 
-    proton decodes what a router has said when it is asked for it, and raises what it likes.
+    proton decodes a field of a frame when the field is read, and raises exceptions of many types.
     """
 
     @wraps(handle)
@@ -191,10 +191,11 @@ def _apart(handle: Callable[[Collector, Any], None]) -> Callable[[Collector, Any
         try:
             handle(self, event)
         except Exception as error:
-            logger.warning("the router cannot be understood", extra={"reason": repr(error)[:LONGEST_REASON]})
+            reason = repr(error)[:LONGEST_REASON]
+            logger.warning("event cannot be handled", extra={"reason": reason})
             if event.connection is not None:
                 _cut_off(event.connection)
-                self._gone(event.connection, "what the router has sent cannot be read")
+                self._gone(event.connection, "an event of this connection cannot be handled")
 
     return guarded
 
@@ -451,7 +452,7 @@ class Collector(Handler):
         elif connection == self._next:
             self._not_taken_over(reason)
 
-    @_apart
+    @_isolate
     def on_connection_remote_open(self, event: Any) -> None:
         """The router is there."""
         if self._next is not None and event.connection == self._next:
@@ -463,13 +464,13 @@ class Collector(Handler):
         logger.info("connected", extra={"router": event.connection.remote_container})
         self._do(self._session.connected(self._clock()))
 
-    @_apart
+    @_isolate
     def on_connection_remote_close(self, event: Any) -> None:
         """The router ends the connection."""
         event.connection.close()
         self._gone(event.connection, _words(event.connection.remote_condition) or "closed by the router")
 
-    @_apart
+    @_isolate
     def on_transport_error(self, event: Any) -> None:
         """Said before `on_transport_closed`."""
         self._gone(event.connection, _words(event.transport.condition) or "connection lost")
@@ -544,18 +545,18 @@ class Collector(Handler):
         sender.advance()
         self._metrics.flushes.inc()
 
-    @_apart
+    @_isolate
     def on_link_flow(self, event: Any) -> None:
         """A sender may have credit."""
         if event.link.is_sender and event.link.credit > 0 and event.connection == self._connection:
             self._send_flush(event.link)
 
-    @_apart
+    @_isolate
     def on_link_remote_close(self, event: Any) -> None:
         """The router ends or refuses a link."""
         self._detached(event.link)
 
-    @_apart
+    @_isolate
     def on_link_remote_detach(self, event: Any) -> None:
         """The router takes a link away that may come back."""
         self._detached(event.link)
@@ -610,7 +611,7 @@ class Collector(Handler):
 
     # Messages
 
-    @_apart
+    @_isolate
     def on_delivery(self, event: Any) -> None:
         """A message has come, or the outcome of one that was sent."""
         delivery, link = event.delivery, event.link

@@ -358,7 +358,7 @@ class Sessions:
         A link that has to wait fills the window of its session, and then the others in the session wait as well. So
         each link has a session of its own, up to a number of them: the engine walks over all sessions to find a free
         channel. A session is not used again when its link is gone, as what a receiver has left unread may fill its
-        window for ever.
+        window indefinitely.
         """
         if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
             session = self._begin()
@@ -410,27 +410,27 @@ class Sessions:
         frames = settings.max_session_frames
         window = core.grant.max_session_window if core is not None and core.grant else 0
         if window:
-            capacity = max(window, 2 * self._frame)
+            capacity = max(window, 2 * self._most_frame_bytes)
         elif frames:
-            capacity = frames * self._frame
+            capacity = frames * self._most_frame_bytes
         elif settings.role.is_between_routers:
             capacity = max(ROUTER_SESSION_BYTES // self.count, LEAST_ROUTER_SESSION_BYTES)
             if self.count > FEW_ROUTER_SESSIONS and session in self._begun:
                 self._idle[session] = capacity
                 capacity = self._least_of_streams
         else:
-            capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * self._frame)
+            capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * self._most_frame_bytes)
         lib.pn_session_set_incoming_capacity(session, capacity)
 
     @property
-    def _frame(self) -> int:
-        """The most bytes of a frame of the peer's. The engine gives up a connection whose sessions may hold less."""
+    def _most_frame_bytes(self) -> int:
+        """Of a frame of the peer. The engine gives up a connection whose sessions may hold less."""
         most: int = lib.pn_transport_get_max_frame(self._connection.transport)
         return most
 
     @property
     def _least_of_streams(self) -> int:
-        return max(LEAST_STREAM_BYTES, 2 * self._frame)
+        return max(LEAST_STREAM_BYTES, 2 * self._most_frame_bytes)
 
     def _is_for(self, session: Pointer, *, streams: bool) -> None:
         """The first link is attached on which something can come in a session: what the session is for.

@@ -92,7 +92,7 @@ class Receivers:
         return several and self.whole and not self.is_limited
 
     def add(self, link: Link) -> bool:
-        """Add a link that consumes now. False if these receivers have to be determined anew."""
+        """Add a link that consumes now. False if these receivers have to be determined again."""
         if link.max_message_size:
             return False
         if self.kind is RouteKind.ROTATE and link.proxy is not cast("Link", self.sinks[0]).proxy:
@@ -107,7 +107,7 @@ class Receivers:
         return True
 
     def remove(self, link: Link) -> bool:
-        """Remove a link that no longer consumes. False if these receivers have to be determined anew."""
+        """Remove a link that no longer consumes. False if these receivers have to be determined again."""
         if link not in self:
             return True  # it is a proxy that got nothing
         if len(self.sinks) == 2:  # one is not several

@@ -279,7 +279,7 @@ class MemberDriver:
             self._members.send(to, frame)
             return
         if not self._settings.tunnel:
-            return  # a peer has announced such an address, but gossip routers only tell addresses here
+            return  # a peer has stated such an address, but here gossip routers report addresses only
         try:
             member = MemberId(bytes.fromhex(to.host))
         except ValueError:

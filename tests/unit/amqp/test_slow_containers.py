@@ -11,7 +11,7 @@ from isthmus_router.linkroute.routing import LinkRouting
 
 
 def test_it_gets_one_flow_though_the_receiver_drains_and_detaches(rig: Rig) -> None:
-    """A second flow cannot say what the container has sent: it would send more than the window of its session."""
+    """After a second flow without `next-incoming-id`, the container would exceed the window of its session."""
     routing = LinkRouting(rig.core, lambda: 0.0, lambda *_: None)
     routing.configure([LINK_ROUTE])
     client, container = OwnEnd(rig, "client", Role.NORMAL), OwnEnd(rig, "shelf", Role.ROUTE_CONTAINER)

@@ -1,4 +1,4 @@
-"""A router by hand that says something of which the values cannot be decoded, on each connection."""
+"""A router that sends a value that cannot be decoded on each connection."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from isthmus_router.message.types import Array, Described, Encoded, Symbol, UByt
 NO_TEXT = Encoded(b"\xa1\x03a\xff\xfe")
 """A string that is not UTF-8."""
 LIST_AS_KEY = Encoded(b"\xd1\x00\x00\x00\x06\x00\x00\x00\x02\x45\x40")
-"""A map that no language has."""
+"""A map with a list as its key, which Python cannot hold."""
 WINDOW = UInt(1000)
-SENSELESS = {
+UNDECODABLE = {
     "open": (NO_TEXT,),
     "close": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), NO_TEXT]),),
     "close with details": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", LIST_AS_KEY]),),
     "detach": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), NO_TEXT]),),
     "detach with details": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", LIST_AS_KEY]),),
 }
-"""What it says, by the frame that has it."""
+"""The fields that cannot be decoded, by the frame that has them."""
 
 
-class SenselessRouter:
-    """Accepts connections one after the other; `said` counts those on which it has said it."""
+class UndecodableRouter:
+    """Accepts connections one after the other; `sent` counts those on which it has sent such a value."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._listening = socket.create_server(("localhost", 0))
         self.port: int = self._listening.getsockname()[1]
-        self.said = 0
+        self.sent = 0
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
@@ -66,12 +66,12 @@ class SenselessRouter:
             _next_frame(stream)
             peer.sendall(frame(SASL_OUTCOME, [UByte(0)]))
             _exactly(stream, 8)
-        senseless = list(SENSELESS[self._what])
-        peer.sendall(AMQP_HEADER + frame(OPEN, senseless if self._what == "open" else ["router"]))
+        undecodable = list(UNDECODABLE[self._what])
+        peer.sendall(AMQP_HEADER + frame(OPEN, undecodable if self._what == "open" else ["router"]))
         if self._what.startswith("close"):
-            peer.sendall(frame(CLOSE, senseless))
+            peer.sendall(frame(CLOSE, undecodable))
         if not self._what.startswith("detach"):
-            self.said += 1
+            self.sent += 1
         while True:
             code, fields = _next_frame(stream)
             if code == BEGIN:
@@ -79,8 +79,8 @@ class SenselessRouter:
             elif code == ATTACH:
                 handle = UInt(fields[1])
                 peer.sendall(frame(ATTACH, [fields[0], handle, not fields[2], *[None] * 6, UInt(0)]))
-                peer.sendall(frame(DETACH, [handle, True, *senseless]))
-                self.said += 1
+                peer.sendall(frame(DETACH, [handle, True, *undecodable]))
+                self.sent += 1
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
