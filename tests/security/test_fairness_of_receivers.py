@@ -19,9 +19,9 @@ RECEIVERS = CONNECTIONS * LINKS
 CHANGING, CHANGES = 20, 400
 SPELLINGS = 8_000
 MEBIBYTE = 1 << 20
-MOST_CPU_SECONDS = 0.3
+MOST_CPU_SECONDS = 0.15
 """Of a turn, with room for a collection of garbage."""
-MOST_CPU_P99 = 0.1
+MOST_CPU_P99 = 0.05
 
 pytestmark = pytest.mark.timeout(600)
 

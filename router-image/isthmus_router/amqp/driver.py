@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count, islice
 from typing import Any
 
 from cproton_ffi import lib
@@ -42,9 +42,14 @@ ROUNDS = 4
 """Of reading and writing, before other things get their turn."""
 HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
-SLICE_SECONDS, LEAST_SLICE_SECONDS = 0.004, 0.0005
-"""For which the events of a connection are dealt with before it is the next one's turn, alone and among many, and the
-steps of long work before other things get their turn. An event is never left half done."""
+TURN_SECONDS = 0.004
+"""For the events of all connections together, and for the steps of long work, before other things get their turn. An
+event is never left half done."""
+LEAST_SLICE_SECONDS = 0.0002
+"""For the events of one connection, before the turn of the next one. A connection that has just been read has it even
+when the others have used up the turn."""
+LEAST_LEFT = 0.25
+"""Part of a turn for the connections with events that are left of earlier turns."""
 
 
 class Driver:
@@ -56,7 +61,10 @@ class Driver:
         self.core = core
         self.loop = loop
         self.forwarder = Forwarder(core)
-        self.most_slice_seconds = SLICE_SECONDS
+        self.turn_seconds = TURN_SECONDS
+        self._turn_ends = 0.0
+        """When connections have had their part of the present turn."""
+        self._slice_seconds = LEAST_SLICE_SECONDS
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
         self._unfinished: dict[AmqpConnection, None] = {}
@@ -68,8 +76,8 @@ class Driver:
         each call takes a slice, however many jobs and connections ask for one."""
         self._room_is_made = False
         """Whether one of them gives sessions room back."""
-        self._connection_ids = itertools.count(1)
-        self._link_ids = itertools.count(1)
+        self._connection_ids = count(1)
+        self._link_ids = count(1)
         self.heartbeats = Heartbeats(self)
         self.activity = ActivityMonitor()
         self.finished = 0
@@ -163,17 +171,38 @@ class Driver:
             self.forwarder.dirty.append(connection)
 
     def turn(self) -> None:
-        """Read what has arrived, deal with it, and write what comes of it, for all connections."""
+        """Read what has arrived, deal with it, and write what comes of it, for all connections.
+
+        Connections with little to do come first: those that have just been read, before those with events that are
+        left of earlier turns.
+        """
         for _ in range(ROUNDS):
             self._read_clock()
-            waiting, self._unfinished = self._unfinished, {}
-            if not self.poller.read() and not waiting:
+            self._turn_ends = time.monotonic() + self.turn_seconds
+            left = len(self._unfinished)
+            if self.poller.read():
+                self.flush()
+            elif not left:
                 return
-            for connection in waiting:
-                connection.go_on()
-            self.flush()
+            if left:
+                self._go_on(left)
+                self.flush()
             if self._unfinished:
                 return
+
+    def _go_on(self, count: int) -> None:
+        """Deal with events of the first `count` connections that have some left, until the turn ends. Those that are
+        not reached are the first ones of the next turn."""
+        now = time.monotonic()
+        end = max(self._turn_ends, now + self.turn_seconds * LEAST_LEFT)
+        self._turn_ends = 0.0
+        self._slice_seconds = max((end - now) / count, LEAST_SLICE_SECONDS)
+        for connection in list(islice(self._unfinished, count)):
+            del self._unfinished[connection]
+            connection.go_on()
+            if time.monotonic() >= end:
+                break
+        self._turn_ends, self._slice_seconds = end, LEAST_SLICE_SECONDS
 
     def postpone(self, connection: AmqpConnection) -> None:
         """Events of the connection wait for the next turn; others have theirs first."""
@@ -195,7 +224,7 @@ class Driver:
 
     def _work(self) -> None:
         self._read_clock()
-        end = time.monotonic() + SLICE_SECONDS
+        end = time.monotonic() + TURN_SECONDS
         while self._jobs and time.monotonic() < end:
             job = self._jobs.popleft()
             try:
@@ -211,10 +240,10 @@ class Driver:
             self.loop.call_soon(self._work)
         self.flush()
 
-    @property
-    def slice_seconds(self) -> float:
-        """For which a connection may deal with events before it is another one's turn."""
-        return max(self.most_slice_seconds / (1 + len(self._unfinished)), LEAST_SLICE_SECONDS)
+    def slice_end(self, now: float) -> float:
+        """Until when a connection whose events are dealt with from `now` on may go on, before it is another one's
+        turn."""
+        return max(self._turn_ends, now + self._slice_seconds)
 
     def _read_clock(self) -> None:
         self.forwarder.settlement.now = self.clock() // 1000

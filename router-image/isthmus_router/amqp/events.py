@@ -89,7 +89,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     settlement = forwarder.settlement
     incoming = Direction.IN
     compiled = forwarder.compiled
-    end = monotonic() + connection.driver.slice_seconds
+    end = connection.driver.slice_end(monotonic())
     while True:
         if compiled is not None:
             if found is None:

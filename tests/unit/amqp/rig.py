@@ -90,7 +90,7 @@ class Rig:
         self.now = 5_000_000_000_000
         """By the router's clock, in nanoseconds."""
         self.driver.clock = self._clock
-        self.driver.most_slice_seconds = math.inf  # what a router does must not depend on the machine
+        self.driver.turn_seconds = math.inf  # what a router does must not depend on the machine
         if not compiled:
             self.driver.forwarder.compiled = None
             self.driver.poller.close()

@@ -228,7 +228,7 @@ def test_nothing_is_left_of_a_session(rig: Rig) -> None:
     peer.detach(FIRST, CUT, True)
     rig.settle_down()
     side = peer.router_side
-    rig.driver.most_slice_seconds = 0.0
+    rig.driver.turn_seconds = 0.0
     peer.end(FIRST)
     while peer.turn():
         second_passes(rig)

@@ -32,7 +32,7 @@ class Steps:
         self.now = 0.0
 
     def monotonic(self) -> float:
-        self.now += driver.SLICE_SECONDS * 0.75
+        self.now += driver.TURN_SECONDS * 0.75
         return self.now
 
 

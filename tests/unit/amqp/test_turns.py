@@ -11,7 +11,7 @@ import pytest
 from proton import Message
 from tests.unit.amqp.rig import Peer, Rig
 
-from isthmus_router.amqp import events
+from isthmus_router.amqp import driver, events
 from isthmus_router.amqp.kernel.parking import CONTROL_PARKED_MOST
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, LinkType
@@ -191,7 +191,7 @@ def test_messages_that_the_kernel_leaves_to_python_count_for_the_slice(rig: Rig)
     sender.open()
     rig.settle_down()
     forwarder = rig.driver.forwarder
-    rig.driver.most_slice_seconds = 0.004
+    rig.driver.turn_seconds = driver.TURN_SECONDS
     now, looked_at, turns = 0.0, 0, []
     find, resume = forwarder.lookup.find, forwarder.resume
 
@@ -215,6 +215,7 @@ def test_messages_that_the_kernel_leaves_to_python_count_for_the_slice(rig: Rig)
         sender.advance()
     with (
         patch.object(events, "monotonic", lambda: now),
+        patch.object(driver.time, "monotonic", lambda: now),
         patch.object(forwarder.lookup, "find", find_slowly),
         patch.object(forwarder, "resume", resume_and_note),
     ):
@@ -222,3 +223,55 @@ def test_messages_that_the_kernel_leaves_to_python_count_for_the_slice(rig: Rig)
             rig.settle_down()
             rig.driver.turn()
     assert max(turns) <= 5
+
+
+ATTACHING, ATTACHES = 30, 20
+
+
+def test_connections_with_many_events_share_turns_and_others_come_first(rig: Rig) -> None:
+    """Thirty connections attach twenty links each; then another one attaches one."""
+    now, attached, longest = 0.0, 0, 0.0
+
+    def receive(peer: Peer, name: str) -> None:
+        receiver = peer.session.receiver(name)
+        receiver.source.address = f"closest/{name}"
+        receiver.open()
+
+    attach = rig.core.link_attached
+
+    def attach_slowly(*args: Any) -> None:
+        nonlocal now, attached
+        now += 0.001
+        attached += 1
+        attach(*args)
+
+    busy = [rig.connect(Role.NORMAL) for _ in range(ATTACHING)]
+    other = rig.connect(Role.NORMAL)
+    rig.settle_down()
+    for peer in busy:
+        for number in range(ATTACHES):
+            receive(peer, str(number))
+        peer._say()
+    rig.driver.turn_seconds = driver.TURN_SECONDS
+    with (
+        patch.object(events, "monotonic", lambda: now),
+        patch.object(driver.time, "monotonic", lambda: now),
+        patch.object(rig.core, "link_attached", attach_slowly),
+    ):
+        rig.driver.turn()
+        assert attached >= ATTACHING, "each connection that was read had a turn"
+        assert all(peer.router_side.unfinished for peer in busy)
+        receive(other, "other")
+        other._say()
+        before = now
+        rig.driver.turn()
+        assert len(other.router_side.links) == 1
+        assert now - before <= driver.TURN_SECONDS + 0.002
+        while attached < ATTACHING * ATTACHES + 1:
+            before, some = now, attached
+            rig.driver.turn()
+            assert attached > some
+            longest = max(longest, now - before)
+    assert longest <= driver.TURN_SECONDS + 0.001
+    rig.settle_down()
+    assert not any(peer.router_side.unfinished for peer in busy)
