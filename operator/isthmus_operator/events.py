@@ -153,30 +153,6 @@ def _dropped(status: Mapping[str, Any]) -> Mapping[str, int]:
     return {item["site"]: int(item.get("dropped", 0)) for item in status.get("remoteSites") or ()}
 
 
-async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str:
-    """Why the controller of a StatefulSet could not create pods: it says so in Events only."""
-    metadata = workload["metadata"]
-    selector = f"reason=FailedCreate,regarding.kind={workload['kind']},regarding.name={metadata['name']}"
-    try:
-        own = [
-            item
-            async for page in cluster.pages("Event", metadata["namespace"], fieldSelector=selector)
-            for item in page
-            if item.get("regarding", {}).get("uid") == metadata["uid"]
-        ]
-    except ApiError as error:
-        logger.warning("events of %s: %s", metadata["name"], error)
-        return ""
-    return str(max(own, key=_last_seen).get("note") or "") if own else ""
-
-
-def _last_seen(event: Mapping[str, Any]) -> str:
-    series = event.get("series") or {}
-    return str(
-        series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime")
-    )
-
-
 def _note(text: str) -> str:
     """The text of an Event in as many bytes as the API server accepts."""
     return str(shown(text)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")

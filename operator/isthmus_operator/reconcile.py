@@ -19,6 +19,7 @@ from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controlle
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
+from .creations import CreationFailures
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
 from .kubelet import ConfigSync
@@ -142,6 +143,7 @@ class Reconciliation:
         self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
         """GossipRouter to its live StatefulSet and what became of its objects."""
         self._flows = FlowFacts()
+        self._creations = CreationFailures(namespace, operator.cluster, operator.clock)
         self._announcer = events.Announcer()
         self._rotations = RotationAnnouncer()
         self.readiness: Counter[tuple[str, str]] = Counter()
@@ -181,10 +183,7 @@ class Reconciliation:
                 for router in model.routers.values()
             }
         )
-        for name, item in facts.items():
-            if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet":
-                failure = await events.creation_failure(self._operator.cluster, item.workload)
-                facts[name] = replace(item, creation_failure=failure)
+        await self._explain(facts)
         late = await self._deliver(facts, pods)
         moved = await self._retire(facts, rendering.users)
         self._gossip = {
@@ -210,6 +209,7 @@ class Reconciliation:
             await asyncio.to_thread(self._due),
             REFUSED_SECONDS if problems or self._refused or self._failed else None,
             self._announcer.due(self._operator.clock()),
+            self._creations.due(),
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
 
@@ -312,6 +312,18 @@ class Reconciliation:
         self._operator.observer.watch(
             self._namespace, {**routers, **targets(model, all_pods)}, hurry=rotating
         )
+
+    async def _explain(self, facts: dict[str, RouterFacts]) -> None:
+        """Adds to `facts` why the pods of StatefulSets are not created."""
+        lacking = {
+            name: str(item.workload["metadata"]["uid"])
+            for name, item in facts.items()
+            if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet"
+        }
+        failures = await self._creations.of(frozenset(lacking.values()))
+        for name, uid in lacking.items():
+            if uid in failures:
+                facts[name] = replace(facts[name], creation_failure=failures[uid])
 
     async def _deliver(self, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
         """Touches the pods whose kubelet should fetch the configuration now."""
