@@ -21,6 +21,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from .cluster import ApiError, Cluster, Manifest
 from .fields import is_applied
+from .holds import Holds
 from .model import Problem
 from .names import (
     ANNOTATION_APPLIED,
@@ -59,8 +60,6 @@ _DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "Cron
 
 GENERATED_BYTES = 32
 """Length of what the operator makes at random."""
-REFUSED_SECONDS = 30.0
-"""Pause before an object that the API server has refused is applied again unchanged."""
 MOST_ATTEMPTS = 8
 """Requests for one object in one convergence, while others change it at the same time."""
 
@@ -217,18 +216,6 @@ def superfluous(
             yield key
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    """What the API server has refused; asking again at once would only be refused again."""
-
-    applied_hash: str
-    at: float
-    problem: Problem
-
-    def holds(self, applied_hash: str, now: float) -> bool:
-        return self.applied_hash == applied_hash and now - self.at < REFUSED_SECONDS
-
-
 class _ForeignError(Exception):
     """An object belongs to somebody else; the text says to whom, and what to do."""
 
@@ -238,16 +225,22 @@ class Applier:
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
-        self._clock = clock
-        self._refused: dict[tuple[str, Identity], _Refusal] = {}
+        self._held = Holds(clock)
+        """By identity of the object, with the hash that is not applied, or the uid that is not deleted."""
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
 
-    def retain(self, uids: Iterable[str]) -> None:
+    def retain(self, live: Mapping[Identity, Manifest], desired: Iterable[Manifest]) -> None:
         """Forgets objects other than these."""
-        alive = set(uids)
+        alive = {item["metadata"]["uid"] for item in live.values()}
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
+        if self._held:
+            self._held.retain({*live, *map(identity, desired)})
+
+    def due(self, since: float) -> float | None:
+        """Return after how many seconds a refused write is due, without those that were due before `since`."""
+        return self._held.due(since)
 
     async def converge(
         self,
@@ -303,32 +296,36 @@ class Applier:
     async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> bool:
         """Makes the object what it should be. Returns whether pods of `owner` may refer to its name."""
         key = identity(desired)
-        place = (desired["metadata"]["namespace"], key)
         try:
             live = await self._judged(owner, key, live)
         except (ApiError, _ForeignError) as error:
             outcome.problems.append(_problem(key, error))
             return False
         if self._is_settled(desired, live):
+            self._held.remove(key)
             return True
         usable = live is not None or key[0] not in _AWAITED
-        earlier = self._refused.get(place)
-        if earlier is not None and earlier.holds(_applied_hash(desired), self._clock()):
-            outcome.problems.append(earlier.problem)
+        refused = self._held.refusal(key, _applied_hash(desired))
+        if refused is not None:
+            outcome.problems.append(_unwritten(key, refused))
             return usable
         try:
             if await self._write(owner, desired, live):
                 outcome.applied.append(key)
-        except (ApiError, _ForeignError) as error:
-            problem = _problem(key, error)
-            outcome.problems.append(problem)
-            if isinstance(error, _ForeignError):
-                return False
-            if not error.transient:
-                self._refused[place] = _Refusal(_applied_hash(desired), self._clock(), problem)
+        except _ForeignError as error:
+            outcome.problems.append(_problem(key, error))
+            return False
+        except ApiError as error:
+            self._hold(key, _applied_hash(desired), error, outcome)
             return usable
-        self._refused.pop(place, None)
+        self._held.remove(key)
         return True
+
+    def _hold(self, key: Identity, content: str, error: ApiError, outcome: Outcome) -> None:
+        """A write was refused."""
+        outcome.problems.append(_unwritten(key, error))
+        if error.concerns_object:
+            self._held.add(key, content, error)
 
     async def _write(self, owner: Owner, desired: Manifest, live: Manifest | None) -> bool:
         """Creates the object if `live` is None, and applies it otherwise. Returns whether that was necessary.
@@ -382,14 +379,18 @@ class Applier:
         return covers(live, desired) and not is_widened(live, desired)
 
     async def _remove(self, live: Manifest, outcome: Outcome) -> None:
-        metadata = live["metadata"]
-        kind, name = identity(live)
+        key, uid = identity(live), live["metadata"]["uid"]
+        refused = self._held.refusal(key, uid)
+        if refused is not None:
+            outcome.problems.append(_unwritten(key, refused))
+            return
         try:
             if await self._cluster.delete(live):
-                outcome.deleted.append((kind, name))
+                outcome.deleted.append(key)
+            self._held.remove(key)
         except ApiError as error:
-            outcome.problems.append(Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient))
-        self._accepted.pop(metadata["uid"], None)
+            self._hold(key, uid, error, outcome)
+        self._accepted.pop(uid, None)
 
 
 def _problem(key: Identity, error: ApiError | _ForeignError) -> Problem:
@@ -398,6 +399,11 @@ def _problem(key: Identity, error: ApiError | _ForeignError) -> Problem:
         return Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient)
     more = "; until then the operator neither makes nor changes its pods" if kind in _NEEDED else ""
     return Problem("ObjectConflict", f"{error}{more}", transient=False)
+
+
+def _unwritten(key: Identity, error: ApiError) -> Problem:
+    """That an object was not written. The reconciliation is tried again soon unless the object alone is to blame."""
+    return Problem("ApplyFailed", f'{key[0]} "{key[1]}": {error}', transient=not error.concerns_object)
 
 
 def _applied_hash(manifest: Manifest) -> str:

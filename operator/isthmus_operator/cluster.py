@@ -93,13 +93,15 @@ CHILD_KINDS = (
 """Kinds of objects that the operator makes."""
 
 
-_LASTING = ("typed patch object", "request is too large")
-"""In answers with status 500 that come again: of server-side apply about a field that the schema does not have, and of
-etcd."""
-
-
 class ApiError(Exception):
-    """The API server refused a request, or could not be reached (`status` 0)."""
+    """The API server refused a request, or could not be reached (`status` 0).
+
+    Nothing here depends on `message`. An answer with status 500 does not state whether the next attempt fails as well.
+    The API server answers with status 500, no `reason` and no `details` (`ErrorToAPIStatus` in
+    `apiserver/pkg/endpoints/handlers/responsewriters/status.go`) when an error has no status of its own: an object that
+    is too large for etcd or for the request to etcd (kubernetes/kubernetes#112152), a patch for server-side apply with
+    a field that the schema does not have (`structuredMergeManager.Apply`), and etcd without a leader. Only a body of
+    more than 3 MiB gets status 413. So `Holds` delays the next write of the same object, whatever the cause is."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -107,11 +109,15 @@ class ApiError(Exception):
         self.reason = reason
 
     @property
+    def concerns_object(self) -> bool:
+        """Whether requests about other objects may succeed meanwhile: the API server is there and not overloaded, and
+        nobody else has changed the object."""
+        return self.status not in {0, 408, 409, 429}
+
+    @property
     def transient(self) -> bool:
-        """Trying again later may help without anything having changed."""
-        if self.status == 500 and any(text in str(self) for text in _LASTING):
-            return False
-        return self.status in {0, 408, 409, 429} or self.status >= 500
+        """Whether trying again soon may help without anything having changed."""
+        return not self.concerns_object or self.status >= 500
 
 
 class Slots:

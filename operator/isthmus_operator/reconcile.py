@@ -15,13 +15,14 @@ from functools import cached_property, partial
 from typing import Any
 
 from . import events, metrics
-from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controller, owned
+from .apply import Applier, Identity, Outcome, Owner, controller, owned
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
 from .creations import CreationFailures
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
+from .holds import REFUSED_SECONDS, Holds
 from .kubelet import ConfigSync
 from .model import NamespaceModel, Problem
 from .names import base_name
@@ -135,8 +136,8 @@ class Reconciliation:
         self._contents = Contents(namespace, operator.cluster)
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
-        self._refused: dict[str, tuple[float, dict[str, Any]]] = {}
-        """By uid: when the API server has refused which status."""
+        self._refused = Holds(operator.clock)
+        """Statuses that the API server has refused, by uid."""
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
@@ -162,7 +163,7 @@ class Reconciliation:
     async def look(self, store: Store) -> float | None:
         """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
         something that failed should be tried again. Raises ApiError."""
-        live = store.live(self._namespace)
+        live, began = store.live(self._namespace), self._operator.clock()
         rendering = await self._render(store, live)
         model, rendered = rendering.model, rendering.rendered
         outcomes = await self._converge(rendering, live)
@@ -208,6 +209,8 @@ class Reconciliation:
             SYNC_CHECK_SECONDS if late else None,
             await asyncio.to_thread(self._due),
             REFUSED_SECONDS if problems or self._refused or self._failed else None,
+            self._applier.due(began),
+            self._refused.due(began),
             self._announcer.due(self._operator.clock()),
             self._creations.due(),
         ]
@@ -273,7 +276,8 @@ class Reconciliation:
         self, rendering: _Rendering, live: Mapping[Identity, Manifest]
     ) -> dict[tuple[str, str], Outcome]:
         """By kind and name of the resource that has the objects."""
-        self._applier.retain(item["metadata"]["uid"] for item in live.values())
+        desired = (item for _, objects in rendering.desired.values() for item in objects)
+        self._applier.retain(live, desired)
         wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
         children = _by_owner(live)
         outcomes = await asyncio.gather(
@@ -372,7 +376,7 @@ class Reconciliation:
         self._announcer.retain(alive)
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
-        self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
+        self._refused.retain(alive)
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         for error in written:  # only now, as it must not keep the others from their Events
             if isinstance(error, BaseException):
@@ -389,7 +393,7 @@ class Reconciliation:
             if status is None:
                 continue
             if normal(self._status(manifest)) == normal(status):
-                self._refused.pop(manifest["metadata"]["uid"], None)
+                self._refused.remove(manifest["metadata"]["uid"])
             else:
                 changed.append((manifest, status))
         return changed
@@ -477,7 +481,7 @@ class Reconciliation:
 
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
         metadata = manifest["metadata"]
-        if self._is_refused(metadata["uid"], status):
+        if self._refused.refusal(metadata["uid"], normal(status)) is not None:
             return
         body = {
             "apiVersion": API_VERSION,
@@ -494,20 +498,14 @@ class Reconciliation:
         except ApiError as error:
             if error.status in {404, 409}:
                 return  # deleted or replaced meanwhile; its event triggers the next look
-            if error.transient and error.status != 500:
+            if not error.concerns_object:
                 raise
-            # It concerns this resource alone, also a 500: so etcd answers to one that is too large.
-            self._refused[metadata["uid"]] = (self._operator.clock(), normal(status))
+            self._refused.add(metadata["uid"], normal(status), error)
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
             return
-        self._refused.pop(metadata["uid"], None)
+        self._refused.remove(metadata["uid"])
         self._written[metadata["uid"]] = _Written(_version(answer), answer.get("status") or {})
-
-    def _is_refused(self, uid: str, status: dict[str, Any]) -> bool:
-        """Whether the API server has refused this status just now."""
-        at, refused = self._refused.get(uid, (0.0, None))
-        return refused == normal(status) and self._operator.clock() - at < REFUSED_SECONDS
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news."""

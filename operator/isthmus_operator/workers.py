@@ -18,6 +18,7 @@ from . import metrics
 from .certificates import revocations_expiry
 from .cluster import ApiError, Cluster
 from .fetch import MAX_ANSWER_BYTES
+from .holds import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
 from .observe import Observer
 from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
@@ -31,8 +32,6 @@ COALESCE_SECONDS = 0.1
 """Events come in bursts; one look after the burst does."""
 RESYNC_SECONDS = 120.0
 """Heals a lost event."""
-FIRST_RETRY_SECONDS = 1.0
-MAX_RETRY_SECONDS = 60.0
 STUCK_SECONDS = 300.0
 
 

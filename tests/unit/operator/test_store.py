@@ -212,16 +212,22 @@ def test_an_ended_pod_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "transient"),
+    ("status", "transient", "concerns_object"),
     [
-        (0, "unreachable", True),
-        (409, "conflict", True),
-        (429, "slow down", True),
-        (500, "etcd", True),
-        (500, "failed to create typed patch object: .spec.x: field not declared in schema", False),
-        (403, "forbidden", False),
-        (422, "invalid", False),
+        (0, True, False),
+        (409, True, False),
+        (429, True, False),
+        (500, True, True),
+        (503, True, True),
+        (403, False, True),
+        (413, False, True),
+        (422, False, True),
     ],
 )
-def test_which_errors_may_pass_by_themselves(status: int, message: str, transient: bool) -> None:
-    assert ApiError(status, "Reason", message).transient is transient
+def test_which_errors_may_pass_by_themselves(status: int, transient: bool, concerns_object: bool) -> None:
+    for message in (
+        "unreachable",
+        "failed to create typed patch object: .spec.x: field not declared in schema",
+    ):
+        error = ApiError(status, "", message)
+        assert (error.transient, error.concerns_object) == (transient, concerns_object)
