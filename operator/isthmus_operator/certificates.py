@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from isthmus_router.pem import CERTIFICATE, LIST, has_others, in_memory
 
 from .names import digest
 
@@ -32,8 +33,7 @@ _MOST_NAMES = 256
 """Of one certificate, as many as routers read. A ledger has those of all its generations."""
 MOST_REVOCATIONS = 256 * 1024
 """Bytes of certificate revocation lists; a Secret has at most 1 MiB."""
-_BEGIN = b"-----BEGIN "
-_BEGIN_LIST = b"-----BEGIN X509 CRL-----"
+_BEGIN_LIST = b"-----BEGIN %b-----" % LIST
 
 MOST_KEY_BYTES = 32 * 1024
 """Of a private key in PEM; one of RSA with 16,384 bits has 13 KiB."""
@@ -232,6 +232,11 @@ def merged(*bundles: bytes) -> bytes:
     return b"".join(item.public_bytes(Encoding.PEM) for item in found)
 
 
+def _lists(pem: bytes) -> list[x509.CertificateRevocationList]:
+    _, *found = pem.split(_BEGIN_LIST)
+    return [x509.load_pem_x509_crl(_BEGIN_LIST + item) for item in found]
+
+
 def count(bundle: bytes) -> int:
     """Number of certificates in a bundle in PEM."""
     return bundle.count(b"-----BEGIN CERTIFICATE-----")
@@ -246,11 +251,10 @@ def revocations_problem(lists: bytes) -> str | None:
     """Why a bundle of certificate revocation lists in PEM cannot be used; None if it can."""
     if len(lists) > MOST_REVOCATIONS:
         return f"has more than {MOST_REVOCATIONS} bytes"
-    if _has_others(lists, b"X509 CRL"):
+    if has_others(lists, LIST):
         return "has a PEM block other than X509 CRL; remove it"
-    _, *found = lists.split(_BEGIN_LIST)
     try:
-        made = [x509.load_pem_x509_crl(_BEGIN_LIST + item) for item in found]
+        made = _lists(lists)
     except x509.InvalidVersion:
         return "has a certificate revocation list of an unknown version; issue it again as version 2"
     except Exception:
@@ -265,9 +269,8 @@ def revocations_problem(lists: bytes) -> str | None:
 @lru_cache(maxsize=128)
 def revocations_expiry(lists: bytes) -> datetime | None:
     """When the first of the certificate revocation lists in PEM expires; None if none states it."""
-    _, *found = lists.split(_BEGIN_LIST)
     try:
-        moments = [x509.load_pem_x509_crl(_BEGIN_LIST + item).next_update_utc for item in found]
+        moments = [item.next_update_utc for item in _lists(lists)]
     except Exception:
         return None
     return min((moment for moment in moments if moment is not None), default=None)
@@ -302,19 +305,12 @@ def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | 
     return Examined(None, not_before, not_after, authorities_not_after)
 
 
-def _has_others(pem: bytes, label: bytes) -> bool:
-    """Return whether `pem` has a block with another label. OpenSSL also decodes private keys beside certificates and
-    lists, and computes the public key of one for DSA, whose parameters have any length, for hours."""
-    _, *blocks = pem.split(_BEGIN)
-    return not all(block.startswith(label + b"-----") for block in blocks)
-
-
 def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
     if len(pem) > MOST_BUNDLE_BYTES:
         raise _UnusableError(f"{name} has more than {MOST_BUNDLE_BYTES} bytes; use fewer certificates")
     if count(pem) > MOST_CERTIFICATES:
         raise _UnusableError(f"{name} has more than {MOST_CERTIFICATES} certificates; use fewer")
-    if _has_others(pem, b"CERTIFICATE"):
+    if has_others(pem, CERTIFICATE):
         raise _UnusableError(f"{name} has a PEM block other than CERTIFICATE; remove it")
     try:
         found = x509.load_pem_x509_certificates(pem)
@@ -408,9 +404,9 @@ _REFUSALS = {
 }
 
 
-def _check_chain(certificate: bytes, key: bytes) -> None:
+def _check_chain(chain: bytes, key: bytes) -> None:
     """Routers have OpenSSL load the files, which refuses some that are well-formed. Raises _UnusableError."""
-    with _file(certificate) as chain_file, _file(_only_key(key)) as key_file:
+    with in_memory(chain) as chain_file, in_memory(_only_key(key)) as key_file:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, _no_password)
         except ssl.SSLError as error:
@@ -420,7 +416,7 @@ def _check_chain(certificate: bytes, key: bytes) -> None:
 
 def _check_authorities(bundle: bytes) -> None:
     """The same for authorities, as `merged` encodes them."""
-    with _file(bundle) as name:
+    with in_memory(bundle) as name:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(name)
         except ssl.SSLError as error:
@@ -429,15 +425,6 @@ def _check_authorities(bundle: bytes) -> None:
 
 def _reason(error: ssl.SSLError) -> str:
     return error.reason or "it is not the PEM format that it reads"
-
-
-@contextlib.contextmanager
-def _file(content: bytes) -> Iterator[str]:
-    """The path of a file in memory."""
-    descriptor = os.memfd_create("pem")
-    with open(descriptor, "wb", buffering=0) as file:
-        file.write(content)
-        yield f"/proc/self/fd/{descriptor}"
 
 
 def _text(moment: datetime) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from isthmus_router import pem
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.openssl import OpenSslError, Revocations, check_bundle, limit_steps, made_contexts
+from isthmus_router.openssl import OpenSslError, Revocations, limit_steps, made_contexts
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -42,11 +43,30 @@ class CredentialsError(Exception):
     """The files or settings cannot be used; the text says which."""
 
 
-class TlsFiles(NamedTuple):
-    """Paths of PEM files."""
+_REASONS = {
+    "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
+    "NO_START_LINE": "not a PEM file",
+    "BAD_DECRYPT": "the password does not open the key",
+    "BAD_PASSWORD_READ": "the key needs a password",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
+}
+_NO_PEM = "not a PEM file, or not what it should hold"
+"""The error for which Python has no name."""
 
-    certificate: str
-    key: str
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "").upper().replace(" ", "_")
+        return _REASONS.get(reason, error.reason or _NO_PEM)
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+class TlsFiles(NamedTuple):
+    """Paths of PEM files; None: there is no such file."""
+
+    certificate: str | None
+    """With `key`, both or none."""
+    key: str | None
     authority: str | None
     """Peers have to show a certificate that it has signed; None: they need not show any."""
     password: str = ""
@@ -55,28 +75,92 @@ class TlsFiles(NamedTuple):
     """Certificate revocation lists of the authority: peers with revoked certificates are refused."""
     oldest_protocol: str = DEFAULT_PROTOCOLS[0]
 
+    @classmethod
+    def of(cls, profile: SslProfileConfig) -> TlsFiles:
+        """Those of an sslProfile."""
+        certificate = profile.cert_file or None
+        key = (profile.private_key_file or certificate) if certificate is not None else None
+        authority, lists = profile.ca_cert_file or None, profile.crl_file or None
+        return cls(certificate, key, authority, profile.password or "", lists)
+
+    def read(self) -> TlsContents:
+        """Read each file once. Raises CredentialsError."""
+        return TlsContents(
+            self,
+            _content("certFile", self.certificate, pem.chain),
+            _content("privateKeyFile", self.key, bytes),
+            _content("caCertFile", self.authority, pem.authorities),
+            _content("crlFile", self.revocations, pem.authorities, pem.MOST_LIST_BYTES),
+        )
+
+
+def _content(
+    attribute: str, path: str | None, encoded: Callable[[bytes], bytes], most: int = pem.MOST_BYTES
+) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return encoded(pem.read(path, most))
+    except (OSError, ValueError) as error:
+        raise CredentialsError(f"{attribute} {path!r}: {_reason(error)}") from error
+
+
+@dataclass(frozen=True)
+class TlsContents:
+    """What files hold at one moment, as OpenSSL is to read it."""
+
+    files: TlsFiles
+    chain: bytes | None
+    key: bytes | None = field(repr=False)
+    authorities: bytes | None
+    revocations: bytes | None
+
     def context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
-        """For one end of connections. Reads the files; raises CredentialsError."""
+        """For one end of connections. Raises CredentialsError."""
+        files = self.files
         context = _limited(protocol)
         context.check_hostname = False
-        context.minimum_version = _version(self.oldest_protocol)
-        what = f"certFile {self.certificate!r} with privateKeyFile {self.key!r}"
+        context.minimum_version = _version(files.oldest_protocol)
+        what = f"certFile {files.certificate!r} with privateKeyFile {files.key!r}"
         try:
-            # Without a password of its own OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(self.certificate, self.key, lambda: self.password)
-            if self.authority is not None:
-                what = f"caCertFile {self.authority!r}"
-                check_bundle(self.authority)
-                context.load_verify_locations(self.authority)
+            if self.chain is not None and self.key is not None:
+                with pem.in_memory(self.chain) as chain, pem.in_memory(self.key) as key:
+                    # Without a password of its own OpenSSL would ask for one on the terminal.
+                    context.load_cert_chain(chain, key, lambda: files.password)
+            if self.authorities is not None:
+                what = f"caCertFile {files.authority!r}"
+                trust(context, self.authorities)
                 context.verify_mode = ssl.CERT_REQUIRED
             if self.revocations is not None:
-                what = f"crlFile {self.revocations!r}"
-                check_bundle(self.revocations)
-                context.load_verify_locations(self.revocations)
+                what = f"crlFile {files.revocations!r}"
+                trust(context, self.revocations)
                 context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         except (OSError, ValueError) as error:
-            raise CredentialsError(f"{what}: {error}") from error
+            raise CredentialsError(f"{what}: {_reason(error)}") from error
         return context
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Differs for other contents."""
+        found = hashlib.sha256()
+        for content in (self.chain, self.key, self.authorities, self.revocations):
+            found.update(len(content or b"").to_bytes(8, "big") + (content or b""))
+        return found.digest()
+
+    def lists(self) -> Revocations | None:
+        """The certificate revocation lists, if there are to be any. Raises CredentialsError."""
+        if self.revocations is None:
+            return None
+        try:
+            return Revocations(self.revocations)
+        except OpenSslError as error:
+            raise CredentialsError(f"crlFile {self.files.revocations!r}: {error}") from error
+
+
+def trust(context: ssl.SSLContext, content: bytes) -> None:
+    """Give a context authorities or certificate revocation lists that `pem.authorities` has encoded. Raises OSError."""
+    with pem.in_memory(content) as file:
+        context.load_verify_locations(file)
 
 
 def _version(protocol: str) -> ssl.TLSVersion:
@@ -103,12 +187,7 @@ REVOKED = "the certificate of the peer is revoked"
 
 def revocations(path: str | None) -> Revocations | None:
     """The lists of a file, if there is to be one. Reads it; raises CredentialsError."""
-    if not path:
-        return None
-    try:
-        return Revocations(path)
-    except (OSError, OpenSslError) as error:
-        raise CredentialsError(f"crlFile {path!r}: {error}") from error
+    return TlsFiles(None, None, None, revocations=path or None).read().lists()
 
 
 def _is_in(certificate: bytes | None, lists: Revocations | None) -> bool:
@@ -122,9 +201,12 @@ class Credentials:
         """Reads the files. Raises CredentialsError."""
         self.profile = profile
         try:
-            self.server = _context(profile, ssl.PROTOCOL_TLS_SERVER)
-            self.client = _context(profile, ssl.PROTOCOL_TLS_CLIENT)
-            self._revocations = revocations(profile.crl_file)
+            if not profile.cert_file or not profile.ca_cert_file:
+                raise CredentialsError("certFile and caCertFile are needed")
+            contents = TlsFiles.of(profile).read()
+            self.server = _context(profile, contents, ssl.PROTOCOL_TLS_SERVER)
+            self.client = _context(profile, contents, ssl.PROTOCOL_TLS_CLIENT)
+            self._revocations = contents.lists()
         except CredentialsError as error:
             raise CredentialsError(f"sslProfile {profile.name}: {error}") from error
 
@@ -143,13 +225,8 @@ class Credentials:
         return self.profile.ordinal
 
 
-def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLContext:
-    if not profile.cert_file or not profile.ca_cert_file:
-        raise CredentialsError("certFile and caCertFile are needed")
-    key = profile.private_key_file or profile.cert_file
-    password = profile.password or ""
-    files = TlsFiles(profile.cert_file, key, profile.ca_cert_file, password, profile.crl_file or None)
-    context = files.context(protocol)
+def _context(profile: SslProfileConfig, contents: TlsContents, protocol: ssl._SSLMethod) -> ssl.SSLContext:
+    context = contents.context(protocol)
     what = f"ciphers {profile.ciphers!r}"
     try:
         if profile.ciphers or profile.protocols:
@@ -168,7 +245,8 @@ class WatchedFiles:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._loaded: bytes | None = None
+        self._loaded: bytes | str | None = None
+        """The digest of the contents, or why they cannot be read."""
         self._revocations: Revocations | None = None
 
     def load(self) -> ssl.SSLContext | None:
@@ -176,34 +254,35 @@ class WatchedFiles:
 
         Blocks. Raises CredentialsError, once for the same contents.
         """
-        contents = self._digest()
-        if contents == self._loaded:
+        contents = self._read()
+        if _mark(contents) == self._loaded:
             return None
         try:
-            context = self._files.context(ssl.PROTOCOL_TLS_SERVER)
-            lists = revocations(self._files.revocations)
+            if isinstance(contents, CredentialsError):
+                raise contents
+            context = contents.context(ssl.PROTOCOL_TLS_SERVER)
+            lists = contents.lists()
         except CredentialsError:
-            self._loaded = contents
+            self._loaded = _mark(contents)
             raise
-        if self._digest() != contents:
+        if _mark(self._read()) != _mark(contents):
             return None  # in the middle of a replacement; the next call sees all of it
-        self._loaded, self._revocations = contents, lists
+        self._loaded, self._revocations = _mark(contents), lists
         return context
 
     def is_revoked(self, certificate: bytes | None) -> bool:
         """Whether a peer's certificate, in DER, is revoked by what was loaded last."""
         return _is_in(certificate, self._revocations)
 
-    def _digest(self) -> bytes:
-        found = hashlib.sha256()
-        files = self._files
-        for path in filter(None, (files.certificate, files.key, files.authority, files.revocations)):
-            try:
-                contents = Path(path).read_bytes()
-            except OSError:
-                contents = b""
-            found.update(len(contents).to_bytes(8, "big") + contents)
-        return found.digest()
+    def _read(self) -> TlsContents | CredentialsError:
+        try:
+            return self._files.read()
+        except CredentialsError as error:
+            return error
+
+
+def _mark(contents: TlsContents | CredentialsError) -> bytes | str:
+    return str(contents) if isinstance(contents, CredentialsError) else contents.digest
 
 
 def peer_certificate(transport: asyncio.BaseTransport | None) -> bytes | None:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-import re
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import cproton_ffi
+
+from isthmus_router.pem import in_memory
 
 log = logging.getLogger("SERVER")
 
@@ -207,39 +207,24 @@ def limit_steps(context: int) -> None:
     _openssl().SSL_CTX_set_info_callback(context, _step_taken)
 
 
-_OTHER_BLOCK = re.compile(rb"-----BEGIN (?!(?:(?:X509 |TRUSTED )?CERTIFICATE|X509 CRL)-----)")
-
-
-def check_bundle(path: str) -> None:
-    """Raise ValueError if a file of authorities or revocation lists has other PEM blocks, or OSError.
-
-    OpenSSL also decodes private keys in such a file, and computes the public key of one for DSA, whose parameters have
-    any length, for hours.
-    """
-    if _OTHER_BLOCK.search(Path(path).read_bytes()):
-        raise ValueError(
-            "a PEM block in it is neither a certificate nor a certificate revocation list; remove it"
-        )
-
-
-def add_revocations(context: int, path: str) -> bool:
-    """Make an `SSL_CTX` check certificates of peers against the lists in a PEM file; False when it has none."""
+def add_revocations(context: int, lists: bytes) -> bool:
+    """Make an `SSL_CTX` check certificates of peers against the lists in PEM; False when there are none."""
     library = _openssl()
     store = library.SSL_CTX_get_cert_store(context)
     lookup = library.X509_STORE_add_lookup(store, library.X509_LOOKUP_file())
-    found = library.X509_load_crl_file(lookup, path.encode(), _PEM) if lookup else 0
+    with in_memory(lists) as path:
+        found = library.X509_load_crl_file(lookup, path.encode(), _PEM) if lookup else 0
     # Errors that stay in the queue of the thread would be taken for errors of a connection.
     library.ERR_clear_error()
     return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK))
 
 
 class Revocations:
-    """The certificate revocation lists of a PEM file, to look certificates up that were accepted before."""
+    """Certificate revocation lists, to look certificates up that were accepted before."""
 
-    def __init__(self, path: str) -> None:
-        """Reads the file; raises OSError or OpenSslError."""
+    def __init__(self, data: bytes) -> None:
+        """Decodes lists in PEM; raises OpenSslError."""
         self._library = _openssl()
-        data = Path(path).read_bytes()
         self._lists: list[int] = []
         weakref.finalize(self, _free_lists, self._library, self._lists)
         source = self._library.BIO_new_mem_buf(data, len(data))
@@ -251,7 +236,7 @@ class Revocations:
             self._library.BIO_free(source)
             self._library.ERR_clear_error()
         if not self._lists:
-            raise OpenSslError(f"{path!r} has no certificate revocation list")
+            raise OpenSslError("no certificate revocation list in it")
 
     def include(self, certificate: bytes) -> bool:
         """Whether a certificate, in DER, is revoked."""

@@ -89,7 +89,7 @@ def test_contexts_of_members_and_gossip_routers(tmp_path: Path, times: int, *, i
     identity = Authority(tmp_path, "bank").issue("localhost")
     files = TlsFiles(str(identity.certificate), str(identity.key), None)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = files.context(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, outgoing, server_side=True)
+    server = files.read().context(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, outgoing, server_side=True)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     client = KeyUpdates(context)

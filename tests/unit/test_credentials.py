@@ -80,11 +80,11 @@ def test_private_keys_beside_authorities_or_revocation_lists_are_refused(
     good.write_bytes(authority.cert_pem.bytes())
     bad.write_bytes(good.read_bytes() + b"-----BEGIN %b-----\nAAAA\n-----END %b-----\n" % (label, label))
     files = TlsFiles(str(certificate), str(key), str(good))
-    assert files.context(ssl.PROTOCOL_TLS_SERVER).verify_mode == ssl.CERT_REQUIRED
+    assert files.read().context(ssl.PROTOCOL_TLS_SERVER).verify_mode == ssl.CERT_REQUIRED
     with pytest.raises(
         CredentialsError, match=r"bad\.pem.*neither a certificate nor a certificate revocation list"
     ):
-        files._replace(**{wrong: str(bad)}).context(ssl.PROTOCOL_TLS_SERVER)
+        files._replace(**{wrong: str(bad)}).read()
     profile = SslProfileConfig(
         name="own",
         ciphers=None,

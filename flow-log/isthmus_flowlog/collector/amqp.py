@@ -32,7 +32,7 @@ from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Sasl, Settings, Tls
 from isthmus_flowlog.collector.store import Rows
-from isthmus_router import openssl
+from isthmus_router import openssl, pem
 from isthmus_router.flows.messages import BEACONS, FLUSH
 from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.openssl import OpenSslError
@@ -96,12 +96,16 @@ def ssl_domain(tls: Tls) -> SSLDomain:
         with openssl.made_contexts() as contexts:
             domain = SSLDomain(SSLDomain.MODE_CLIENT)
     if tls.ca is not None:
-        openssl.check_bundle(tls.ca)
-        domain.set_trusted_ca_db(tls.ca)
-    if tls.crl is not None and not (len(contexts) == 1 and openssl.add_revocations(contexts[0], tls.crl)):
-        raise SSLException(f"{tls.crl} has no usable certificate revocation list")
+        with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
+            domain.set_trusted_ca_db(authorities)
+    if tls.crl is not None:
+        lists = pem.authorities(pem.read(tls.crl, pem.MOST_LIST_BYTES))
+        if not (len(contexts) == 1 and openssl.add_revocations(contexts[0], lists)):
+            raise SSLException(f"{tls.crl} has no usable certificate revocation list")
     if tls.cert is not None and tls.key is not None:
-        domain.set_credentials(tls.cert, tls.key, None)
+        chain, key = pem.chain(pem.read(tls.cert)), pem.read(tls.key)
+        with pem.in_memory(chain) as chain_file, pem.in_memory(key) as key_file:
+            domain.set_credentials(chain_file, key_file, None)
     domain.set_peer_authentication(
         SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -14,10 +15,17 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router import openssl
+from isthmus_router import openssl, pem
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.credentials import DEFAULT_PROTOCOLS, cipher_list
+from isthmus_router.credentials import (
+    DEFAULT_PROTOCOLS,
+    CredentialsError,
+    TlsContents,
+    TlsFiles,
+    cipher_list,
+    trust,
+)
 
 PROBE_SECONDS = 5.0
 _NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": ""}
@@ -27,48 +35,6 @@ ones, take a megabyte, and hold up the event loop for tens of milliseconds."""
 
 class TlsError(Exception):
     """A profile's files or settings cannot be used; the text says which."""
-
-
-def _check_files(profile: SslProfileConfig) -> None:
-    """Load the files as OpenSSL would. Proton only tells that something is wrong with them; this tells what.
-
-    Raises TlsError.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    key = profile.private_key_file or profile.cert_file
-    if profile.cert_file:
-        where = f"certFile {profile.cert_file!r} with privateKeyFile {key!r}"
-        try:
-            # Without a password of its own OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(profile.cert_file, key, lambda: profile.password or "")
-        except (OSError, ValueError) as error:
-            raise TlsError(f"sslProfile {profile.name}: {where}: {_reason(error)}") from error
-    if profile.ca_cert_file:
-        try:
-            openssl.check_bundle(profile.ca_cert_file)
-            context.load_verify_locations(profile.ca_cert_file)
-        except (OSError, ValueError) as error:
-            where = f"caCertFile {profile.ca_cert_file!r}"
-            raise TlsError(f"sslProfile {profile.name}: {where}: {_reason(error)}") from error
-
-
-_REASONS = {
-    "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
-    "NO_START_LINE": "not a PEM file",
-    "PEM_LIB": "not a PEM file, or not what it should hold",
-    "BAD_DECRYPT": "the password does not open the key",
-    "BAD_PASSWORD_READ": "the key needs a password",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
-}
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError):
-        reason = (error.reason or "").upper().replace(" ", "_")
-        return _REASONS.get(reason, error.reason or str(error))
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
 
 
 class TlsDomain:
@@ -96,45 +62,53 @@ class TlsDomain:
             raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
         weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
         name = profile.name
-        _check_files(profile)
+        try:
+            contents = TlsFiles.of(profile).read()
+            # Proton only reports that something is wrong with the contents; this states what.
+            contents.context(ssl.PROTOCOL_TLS_SERVER)
+        except CredentialsError as error:
+            raise TlsError(f"sslProfile {name}: {error}") from error
+        try:
+            self._configure(profile, contents, server=server, verify_peer=verify_peer)
+            if contents.revocations is not None:
+                revoking = len(contexts) == 1 and openssl.add_revocations(contexts[0], contents.revocations)
+                self._check(0 if revoking else -1, "crlFile", profile.crl_file)
+        except OSError as error:  # no descriptor for a file in memory
+            raise TlsError(f"sslProfile {name}: {error.strerror}") from error
 
-        def check(code: int, attribute: str, value: str | None) -> None:
-            if code != 0:
-                raise TlsError(f"sslProfile {name}: {attribute} {value!r} cannot be used")
+    def _check(self, code: int, attribute: str, value: str | None) -> None:
+        if code != 0:
+            raise TlsError(f"sslProfile {self.profile}: {attribute} {value!r} cannot be used")
 
-        if profile.cert_file:
-            check(
-                lib.pn_ssl_domain_set_credentials(
-                    self.pn,
-                    cstring(profile.cert_file),
-                    cstring(profile.private_key_file or profile.cert_file),
-                    cstring(profile.password) if profile.password else ffi.NULL,
-                ),
-                "certFile or privateKeyFile",
-                profile.cert_file,
-            )
+    def _configure(
+        self, profile: SslProfileConfig, contents: TlsContents, *, server: bool, verify_peer: int
+    ) -> None:
+        """Raises TlsError and OSError."""
+        check = self._check
+
+        if contents.chain is not None and contents.key is not None:
+            password = cstring(profile.password) if profile.password else ffi.NULL
+            with pem.in_memory(contents.chain) as chain, pem.in_memory(contents.key) as key:
+                names = cstring(chain), cstring(key)
+                code = lib.pn_ssl_domain_set_credentials(self.pn, *names, password)
+            check(code, "certFile or privateKeyFile", profile.cert_file)
         elif server:
-            raise TlsError(f"sslProfile {name}: certFile is needed on a listener")
-        if profile.ca_cert_file:
-            check(
-                lib.pn_ssl_domain_set_trusted_ca_db(self.pn, cstring(profile.ca_cert_file)),
-                "caCertFile",
-                profile.ca_cert_file,
-            )
+            raise TlsError(f"sslProfile {self.profile}: certFile is needed on a listener")
         protocols = " ".join(profile.protocols or DEFAULT_PROTOCOLS)
         check(lib.pn_ssl_domain_set_protocols(self.pn, cstring(protocols)), "protocols", protocols)
-        trusted = cstring(profile.ca_cert_file) if server and profile.ca_cert_file else ffi.NULL
-        check(
-            lib.pn_ssl_domain_set_peer_authentication(self.pn, verify_peer, trusted),
-            "caCertFile",
-            profile.ca_cert_file,
-        )
+        with contextlib.ExitStack() as files:
+            trusted: Any = ffi.NULL
+            if contents.authorities is not None:
+                trusted = cstring(files.enter_context(pem.in_memory(contents.authorities)))
+                code = lib.pn_ssl_domain_set_trusted_ca_db(self.pn, trusted)
+                check(code, "caCertFile", profile.ca_cert_file)
+            code = lib.pn_ssl_domain_set_peer_authentication(
+                self.pn, verify_peer, trusted if server else ffi.NULL
+            )
+            check(code, "caCertFile", profile.ca_cert_file)
         # After the line above, where proton adds anonymous ciphers and lowers the level if no certificate is demanded.
         ciphers = cipher_list(profile.ciphers, profile.protocols)
         check(lib.pn_ssl_domain_set_ciphers(self.pn, cstring(ciphers)), "ciphers", profile.ciphers or ciphers)
-        if profile.crl_file:
-            revoking = len(contexts) == 1 and openssl.add_revocations(contexts[0], profile.crl_file)
-            check(0 if revoking else -1, "crlFile", profile.crl_file)
 
 
 def server_domain(profile: SslProfileConfig, *, demand_certificate: bool, allow_clear: bool) -> TlsDomain:
@@ -258,17 +232,17 @@ def why_untrusted(tls: TlsDomain, host: str, port: int, *, verify_hostname: bool
 
     Blocks for up to `PROBE_SECONDS`. None when there is nothing to be found out that way.
     """
-    if tls.ca_cert_file is None:
+    if not tls.ca_cert_file:
         return None
     try:
+        contents = TlsFiles(None, None, tls.ca_cert_file).read()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = verify_hostname
-        openssl.check_bundle(tls.ca_cert_file)
-        context.load_verify_locations(tls.ca_cert_file)
+        trust(context, contents.authorities or b"")
         with socket.create_connection((host, port), PROBE_SECONDS) as sock:
             context.wrap_socket(sock, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
-    except (OSError, ValueError):
+    except (OSError, ValueError, CredentialsError):
         return None
     return f"no dNSName in it is {host!r}" if verify_hostname else None

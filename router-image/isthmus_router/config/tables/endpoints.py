@@ -30,7 +30,8 @@ SSL_PROFILE = Section(
         Attribute(
             "caCertFile",
             Kind.PATH,
-            "PEM file of the certificate authorities that peers are verified against.",
+            "PEM file of the certificate authorities that peers are verified against. It has at most 1 MiB, and no "
+            "block other than certificates and revocation lists.",
             update=Update.LIVE,
             aliases=("certDb",),
             contents=True,
@@ -38,8 +39,8 @@ SSL_PROFILE = Section(
         Attribute(
             "crlFile",
             Kind.PATH,
-            "PEM file of certificate revocation lists. Peers with revoked certificates are refused, and so are all "
-            "peers of an authority without a valid list in the file. A change also closes the open "
+            "PEM file of certificate revocation lists, of at most 64 MiB. Peers with revoked certificates are refused, "
+            "and so are all peers of an authority without a valid list in the file. A change also closes the open "
             "connections of peers whose certificates it revokes. Needs caCertFile. Absent: revocation is not checked.",
             update=Update.LIVE,
             contents=True,
@@ -47,14 +48,14 @@ SSL_PROFILE = Section(
         Attribute(
             "certFile",
             Kind.PATH,
-            "PEM file of the own certificate chain.",
+            "PEM file of the own certificate chain, of at most 1 MiB.",
             update=Update.LIVE,
             contents=True,
         ),
         Attribute(
             "privateKeyFile",
             Kind.PATH,
-            "PEM file of the own private key.",
+            "PEM file of the own private key, of at most 1 MiB. Absent: the key is in certFile.",
             update=Update.LIVE,
             aliases=("keyFile",),
             contents=True,
