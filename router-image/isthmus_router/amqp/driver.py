@@ -63,7 +63,7 @@ class Driver:
         self.forwarder = Forwarder(core)
         self.turn_seconds = TURN_SECONDS
         self._turn_ends = 0.0
-        """When connections have had their part of the present turn."""
+        """When connections have had their part of the present turn; 0 if none has begun yet."""
         self._slice_seconds = LEAST_SLICE_SECONDS
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
@@ -178,7 +178,7 @@ class Driver:
         """
         for _ in range(ROUNDS):
             self._read_clock()
-            self._turn_ends = time.monotonic() + self.turn_seconds
+            self._turn_ends = 0.0
             left = len(self._unfinished)
             if self.poller.read():
                 self.flush()
@@ -194,8 +194,8 @@ class Driver:
         """Deal with events of the first `count` connections that have some left, until the turn ends. Those that are
         not reached are the first ones of the next turn."""
         now = time.monotonic()
-        end = max(self._turn_ends, now + self.turn_seconds * LEAST_LEFT)
-        self._turn_ends = 0.0
+        end = max(self._turn_ends or now + self.turn_seconds, now + self.turn_seconds * LEAST_LEFT)
+        self._turn_ends = now
         self._slice_seconds = max((end - now) / count, LEAST_SLICE_SECONDS)
         for connection in list(islice(self._unfinished, count)):
             del self._unfinished[connection]
@@ -243,6 +243,8 @@ class Driver:
     def slice_end(self, now: float) -> float:
         """Until when a connection whose events are dealt with from `now` on may go on, before it is another one's
         turn."""
+        if not self._turn_ends:
+            self._turn_ends = now + self.turn_seconds
         return max(self._turn_ends, now + self._slice_seconds)
 
     def _read_clock(self) -> None:

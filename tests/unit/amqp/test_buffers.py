@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,13 +22,17 @@ from isthmus_router.amqp.kernel.buffers import (
     MOST_RETAINED,
     MOST_SPARES,
     RETAINED_BYTES,
+    START_PLACE,
     WRITTEN_AT_ONCE,
     capacity,
 )
 
 BOTH = pytest.mark.parametrize("kernel", [buffers, drain], ids=["python", "compiled"])
-_clear = ctypes.CDLL(cproton_ffi.__file__).pn_buffer_clear
+_library = ctypes.CDLL(cproton_ffi.__file__)
+_clear, _append, _trim = _library.pn_buffer_clear, _library.pn_buffer_append, _library.pn_buffer_trim
 _clear.restype, _clear.argtypes = None, [ctypes.c_void_p]
+_append.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+_trim.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
 LARGE = bytes(10 * RETAINED_BYTES)
 
 
@@ -107,6 +112,21 @@ def test_a_delivery_gets_a_buffer_that_another_one_gave_back(link: Any, kernel: 
     assert capacity(large) >= len(LARGE)
     again = delivery(link, 4, LARGE)
     assert lib.pn_delivery_pending(again) == len(LARGE)
+
+
+@BOTH
+@pytest.mark.parametrize("more", [1000, 2000, 4000], ids=["fits behind", "fits", "does not fit"])
+def test_what_is_left_in_a_buffer_stays_in_one_piece(link: Any, kernel: Any, more: int) -> None:
+    """The engine turns a buffer around byte by byte if more than one piece is in it."""
+    data = random.Random(1).randbytes(3000 + more)
+    pn = delivery(link, 0, data[:3000])
+    buffer = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE]
+    _trim(buffer, 2000, 0)
+    kernel.equip(pn, more)
+    _append(buffer, data[3000:], more)
+    start = ffi.cast("uint32_t *", buffer)[START_PLACE]
+    assert start + 1000 + more <= capacity(pn)
+    assert bytes(ffi.buffer(ffi.cast("char **", buffer)[0] + start, 1000 + more)) == data[2000:]
 
 
 @BOTH

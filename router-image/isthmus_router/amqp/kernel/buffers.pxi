@@ -2,6 +2,7 @@
 # Part of drain.pyx, which imports what is named here.
 
 cdef Py_ssize_t buffer_place = BUFFER_PLACE * sizeof(void *)
+cdef Py_ssize_t start_place = START_PLACE
 cdef size_t retained_bytes = RETAINED_BYTES
 cdef Py_ssize_t written_at_once = WRITTEN_AT_ONCE
 cdef Py_ssize_t most_retained = MOST_RETAINED
@@ -45,13 +46,25 @@ cdef void give_back(void *pn) noexcept:
 cdef inline void equip_with_spare(void *pn, size_t size) noexcept:
     """As `equip`."""
     global count_of_spares
-    cdef void *before
-    if size > retained_bytes and count_of_spares > 0:
-        before = buffer_of(pn)
-        if pn_buffer_capacity(before) <= retained_bytes and pn_buffer_size(before) == 0:
-            count_of_spares -= 1
-            set_buffer(pn, spares[count_of_spares])
-            pn_buffer_free(before)
+    cdef void *before = buffer_of(pn)
+    cdef size_t held = pn_buffer_size(before)
+    if held:
+        make_room_behind(before, held, size)
+    elif size > retained_bytes and count_of_spares > 0 and pn_buffer_capacity(before) <= retained_bytes:
+        count_of_spares -= 1
+        set_buffer(pn, spares[count_of_spares])
+        pn_buffer_free(before)
+
+
+cdef void make_room_behind(void *buffer, size_t held, size_t size) noexcept:
+    """As `_make_room_behind`."""
+    cdef size_t most = pn_buffer_capacity(buffer)
+    cdef uint32_t *start = <uint32_t *>buffer + start_place
+    cdef char *memory
+    if start[0] + held <= most < start[0] + held + size and held + size <= most:
+        memory = (<char **>buffer)[0]
+        memmove(memory, memory + start[0], held)
+        start[0] = 0
 
 
 cdef int retain_large(PyObject *connection, void *pn) except -1:

@@ -4,9 +4,10 @@ A delivery has a buffer for what has arrived and is not read, or is to be sent a
 and never makes it smaller, until the delivery is settled and beyond: the router would hold 128 KiB for each message of
 60 KB that a receiver has and does not settle. So large buffers are given back when they are empty.
 
-Buffers are dear to enlarge: the engine copies what is in them, and turns a full one around byte by byte before it
-writes. So some that are given back become spare ones for what is sent next, and the deliveries that were read last
-retain theirs, for more of the same delivery or for the one that takes its place.
+Buffers are dear to enlarge, as the engine copies what is in them. So some that are given back become spare ones for
+what is sent next, and the deliveries that were read last retain theirs, for more of the same delivery or for the one
+that takes its place. A buffer is a ring, and the engine turns one with an end in the middle around byte by byte before
+it writes. So what is left in one is moved to its beginning when more would go around the end.
 
 Source: `pn_delivery_t` and `pn_buffer_t` of qpid-proton, `core/engine-internal.h` and `core/buffer.c`.
 """
@@ -35,16 +36,20 @@ LARGEST_SPARE = 128 * 1024
 """Capacity of such a buffer. A delivery needs no more while it goes on as it arrives."""
 
 _library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
-_buffer, _free, _capacity, _size = (
+_buffer, _free, _capacity, _size, _append, _trim = (
     _library.pn_buffer,
     _library.pn_buffer_free,
     _library.pn_buffer_capacity,
     _library.pn_buffer_size,
+    _library.pn_buffer_append,
+    _library.pn_buffer_trim,
 )
 _buffer.restype, _buffer.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _free.restype, _free.argtypes = None, [ctypes.c_void_p]
 for _of_buffer in (_capacity, _size):
     _of_buffer.restype, _of_buffer.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+_append.restype, _append.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+_trim.restype, _trim.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
 _record = _library.pn_delivery_attachments
 _record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 
@@ -90,6 +95,30 @@ BUFFER_PLACE = _place()
 """Word of a delivery."""
 
 
+START_PLACE = 3
+"""32-bit word of a buffer that is the place of its first byte. A buffer begins with the pointer to its memory."""
+
+
+def _check_layout() -> None:
+    """Raise ImportError if the buffers of the engine are laid out in another way."""
+    probe = _buffer(4096)
+    data = bytes(range(1, 251)) * 12
+    _append(probe, data, len(data))
+    _trim(probe, 1000, 0)
+    numbers = ffi.unpack(_cast("uint32_t *", probe) + START_PLACE - 1, 3)  # the first one is its capacity
+    right = numbers == [4096, 1000, 2000] and bytes(ffi.buffer(_memory(probe) + 1000, 2000)) == data[1000:]
+    _free(probe)
+    if not right:
+        raise ImportError("the buffers of the engine are laid out in another way than expected")
+
+
+def _memory(buffer: int) -> Pointer:
+    return _cast("char **", buffer)[0]
+
+
+_check_layout()
+
+
 def capacity(pn: Pointer) -> int:
     """Of the buffer of a delivery, in bytes."""
     return int(_capacity(_buffer_of(pn)))
@@ -100,12 +129,26 @@ def _buffer_of(pn: Pointer) -> int:
 
 
 def equip(pn: Pointer, size: int) -> None:
-    """Give a delivery that is to send `size` bytes a spare buffer, if its own is empty and small."""
+    """Prepare the buffer of a delivery that is to send `size` bytes: a spare one for an empty small one, or room behind
+    what is left in it."""
     words = _cast("uintptr_t *", pn)
     before = words[BUFFER_PLACE]
-    if size > RETAINED_BYTES >= _capacity(before) and _size(before) == 0 and _spares:
+    held = _size(before)
+    if held:
+        _make_room_behind(before, held, size)
+    elif size > RETAINED_BYTES >= _capacity(before) and _spares:
         words[BUFFER_PLACE] = _spares.pop()
         _free(before)
+
+
+def _make_room_behind(buffer: int, held: int, size: int) -> None:
+    """Move the `held` bytes of a buffer to its beginning if `size` more would go around its end."""
+    words = _cast("uint32_t *", buffer)
+    start, most = words[START_PLACE], _capacity(buffer)
+    if start + held <= most < start + held + size and held + size <= most:
+        memory = _memory(buffer)
+        ffi.memmove(memory, memory + start, held)
+        words[START_PLACE] = 0
 
 
 def release(pn: Pointer) -> None:

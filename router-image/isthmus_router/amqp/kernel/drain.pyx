@@ -13,7 +13,7 @@ so.
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memmove
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -35,7 +35,7 @@ from cproton_ffi import ffi
 from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.buffers import (
-    BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, WRITTEN_AT_ONCE,
+    BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, START_PLACE, WRITTEN_AT_ONCE,
 )
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
