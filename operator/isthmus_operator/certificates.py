@@ -232,6 +232,19 @@ def merged(*bundles: bytes) -> bytes:
     return b"".join(item.public_bytes(Encoding.PEM) for item in found)
 
 
+@lru_cache(maxsize=256)
+def chained(certificate: bytes) -> bytes:
+    """The certificates of a chain in PEM, in their order, without anything between them."""
+    found = x509.load_pem_x509_certificates(certificate)
+    return b"".join(item.public_bytes(Encoding.PEM) for item in found)
+
+
+@lru_cache(maxsize=64)
+def listed(lists: bytes) -> bytes:
+    """The certificate revocation lists in PEM, in their order, without anything between them."""
+    return b"".join(item.public_bytes(Encoding.PEM) for item in _lists(lists))
+
+
 def _lists(pem: bytes) -> list[x509.CertificateRevocationList]:
     _, *found = pem.split(_BEGIN_LIST)
     return [x509.load_pem_x509_crl(_BEGIN_LIST + item) for item in found]
@@ -297,7 +310,7 @@ def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | 
         if not _belongs(key, leaf):
             raise _UnusableError("tls.key is not the private key of the certificate in tls.crt")
         not_before, not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-        _check_chain(certificate, key)
+        _check_chain(chained(certificate), key)
     if authorities is not None:
         found = _certificates(authorities, "ca.crt")
         _check_authorities(merged(authorities))

@@ -8,14 +8,14 @@ ever be read together with certificates of another ordinal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
 from ..authority import is_own
-from ..certificates import Examined, examine, fingerprint_of, merged, revocations_problem
+from ..certificates import Examined, chained, examine, fingerprint_of, listed, merged, revocations_problem
 from ..model import NamespaceModel
 from ..names import bounded, no_room, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
@@ -145,6 +145,18 @@ def _examined(data: Mapping[str, bytes]) -> Examined:
     return examine(*(data.get(key) for key in TLS_KEYS))
 
 
+_ENCODED: Mapping[str, Callable[[bytes], bytes]] = {
+    "ca.crt": merged,
+    "tls.crt": chained,
+    REVOCATIONS: listed,
+}
+
+
+def _encoded(data: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Key material that `examine` finds no problem with, without anything that only some parsers read."""
+    return {key: _ENCODED.get(key, bytes)(content) for key, content in data.items()}
+
+
 def _lacking(data: Mapping[str, bytes], needed: Sequence[str]) -> str | None:
     missing = next((key for key in needed if key not in data), None)
     if missing is None:
@@ -267,23 +279,21 @@ class Material:
         elif (view := self._secrets.get(secret)) is not None:
             data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
-            if problem is None and "ca.crt" in data:
-                data["ca.crt"] = merged(data["ca.crt"])
         else:
             data, problem, complaint = {}, None, MaterialError.missing(secret, self._model)
         if problem is not None:
             complaint = MaterialError.invalid(secret, problem)
         if complaint is not None:
             complaint = (known.complaint if known is not None else None) or complaint
-            data = self._earlier(secret)
+            data = self._earlier(secret, TLS_KEYS)
             if _lacking(data, needed) or _examined(data).problem:
                 raise complaint
         elif known is not None:
             complaint = known.complaint
-        return _Files(secret, secret, data, complaint)
+        return _Files(secret, secret, _encoded(data), complaint)
 
-    def _earlier(self, owner: str) -> dict[str, bytes]:
-        names = {key: _file_name(owner, key) for key in (*TLS_KEYS, REVOCATIONS)}
+    def _earlier(self, owner: str, keys: Iterable[str]) -> dict[str, bytes]:
+        names = {key: _file_name(owner, key) for key in keys}
         return {key: self._delivered[name] for key, name in names.items() if self._delivered.get(name)}
 
     def _of_profile(self, name: str, needed: Sequence[str]) -> _Files:
@@ -301,7 +311,7 @@ class Material:
             if delivered is None:
                 raise complaint
             ordinals = _Ordinals(delivered[0], *delivered)
-            data = self._earlier(_generation_name(name, ordinals.newest))
+            data = self._earlier(_generation_name(name, ordinals.newest), (*TLS_KEYS, REVOCATIONS))
             lists = data.get(REVOCATIONS)
             if _examined(data).problem or (lists is not None and revocations_problem(lists)):
                 raise complaint
@@ -311,7 +321,7 @@ class Material:
                 self._model.profiles[name].spec.secret_name, f'{problem} (SslProfile "{name}")'
             )
         owner = _generation_name(name, ordinals.newest)
-        return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
+        return _Files(section_name(name), owner, _encoded(data), complaint, resource=name, ordinals=ordinals)
 
     def _absence(self, profile: str) -> str:
         """Why there is no certificate of `profile`."""
