@@ -35,8 +35,8 @@ class Questions(threading.Thread):
         request = encode_message(
             Message(
                 properties=Properties(reply_to="nobody", message_id="m"),
-                application_properties={"operation": "GET-SCHEMA"},
-                body={},
+                application_properties={"operation": "QUERY"},
+                body={"attributeNames": []},
             )
         )
         counts, limits, window = [0] * LINKS, [0] * LINKS, 0
