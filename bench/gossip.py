@@ -64,7 +64,8 @@ class Member:
         data = await self._reader.read(1 << 20)
         if not data:
             raise ConnectionError("the gossip router has closed the connection")
-        return self._frames.feed(data)
+        self._frames.feed(data)
+        return self._frames.cut(len(data), MOST_BYTES)
 
 
 async def pass_on(sender: Member, receiver: Member, messages: int, size: int, ahead: int) -> None:

@@ -1,47 +1,103 @@
-"""Work of many connections that is done in turns, so that none holds up the event loop."""
+"""Work of many connections in turns, so that none of them holds up the event loop or the others.
+
+All connections together have a budget of time in each iteration of the event loop. A connection that has received
+something deals with it immediately while the budget lasts and no other connection waits. Otherwise it waits for its
+turn, and the connection that has had the least time comes first (start-time fair queueing): each counts the time that
+it has had, and one that had nothing to do counts on from where those are that have.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Protocol
 
 TURN_SECONDS = 0.004
-"""For the work of all connections, between two looks at the sockets."""
+"""Budget of all connections together, between two polls of the sockets."""
+LONGEST_SECONDS = 0.002
+SHORTEST_SECONDS = 0.00005
+"""Bounds of the time that one connection has before others have theirs."""
+UNCOUNTED_SECONDS = TURN_SECONDS / 8
+"""Time used for work that is dealt with immediately, until the event loop is asked when its iteration ends."""
 
 
 class Worker(Protocol):
     """A connection that has received more than it has dealt with."""
 
+    served: float
+    """Seconds that it has had, as `Turns` counts them. It begins with 0."""
+
     def work(self, seconds: float) -> bool:
-        """Deal with some of it, for so long. Returns whether some is left."""
+        """Deal with a part of it in about so many seconds. Return whether some is left."""
 
 
 class Turns:
-    """Calls those that have work, one after the other, until they have none."""
+    """Calls the workers that have something to do, each for a short time, until they have nothing left."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """`seconds` is the part of a turn that one of them has."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
-        self._seconds = seconds
-        self._waiting: deque[Worker] = deque()
+        self._clock = clock
+        self._waiting: list[tuple[float, int, Worker]] = []
+        """A heap: by the time that each has had, and by the order in which they came."""
+        self._number = 0
+        self._counted = 0.0
+        """What a worker that had nothing to do has had at least: as much as the one that was called last."""
+        self._spent = 0.0
+        """Seconds of the budget of this iteration."""
+        self._scheduled = False
+
+    def ready(self, worker: Worker) -> None:
+        """The worker has something to do, and had nothing before: it begins immediately, or waits for its turn."""
+        if self._waiting or self._spent >= TURN_SECONDS:
+            self.add(worker)
+            return
+        if worker.served < self._counted:
+            worker.served = self._counted
+        else:
+            self._counted = worker.served
+        left, spent = self._call(worker, min(LONGEST_SECONDS, TURN_SECONDS - self._spent))
+        self._spent += spent
+        if left:
+            self._wait(worker)
+        elif self._spent >= UNCOUNTED_SECONDS:
+            self._schedule()
+
+    def _call(self, worker: Worker, seconds: float) -> tuple[bool, float]:
+        start = self._clock()
+        left = worker.work(seconds)
+        spent = self._clock() - start
+        worker.served += spent
+        return left, spent
 
     def add(self, worker: Worker) -> None:
-        """It has work, and had none before."""
-        if not self._waiting:
+        """The worker has something to do, and had nothing before: it waits for its turn."""
+        worker.served = max(worker.served, self._counted)
+        self._wait(worker)
+
+    def _wait(self, worker: Worker) -> None:
+        self._number += 1
+        heappush(self._waiting, (worker.served, self._number, worker))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
             self._loop.call_soon(self._turn)
-        self._waiting.append(worker)
 
     def _turn(self) -> None:
-        waiting, end = self._waiting, self._loop.time() + TURN_SECONDS
+        """An iteration of the event loop begins."""
+        self._scheduled = False
+        self._spent = 0.0
         try:
-            for _ in range(len(waiting)):
-                if waiting[0].work(self._seconds):
-                    waiting.rotate(-1)
-                else:
-                    waiting.popleft()
-                if self._loop.time() >= end:
-                    break
+            while self._waiting and self._spent < TURN_SECONDS:
+                part = TURN_SECONDS / len(self._waiting)
+                self._counted, _, worker = heappop(self._waiting)
+                left, spent = self._call(worker, min(LONGEST_SECONDS, max(SHORTEST_SECONDS, part)))
+                self._spent += spent
+                if left:
+                    self._wait(worker)
         finally:
-            if waiting:
-                self._loop.call_soon(self._turn)
+            if self._waiting or self._spent >= UNCOUNTED_SECONDS:
+                self._schedule()

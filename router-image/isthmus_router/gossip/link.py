@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -42,10 +43,9 @@ ARRIVAL_PART = 16
 STALLED_BEHIND_SECONDS = 3.0
 """The same for one that may hold senders back: where other connections wait for room, and where more than a quarter of
 the bound waits for it."""
-READ_SECONDS = 0.002
-"""For the frames of one read; the others wait for their turns (`Owner.waits`), and nothing more is read until then."""
-LOOKS_AT_CLOCK = 8
-"""Frames between two looks."""
+CUT_FRAMES = 8
+CUT_BYTES = 1 << 16
+"""Cut at the same time, out of what has arrived, and worked off before the clock is read again."""
 CLOSE_SECONDS = 1.0
 """For a peer to take what it is told before its connection is closed."""
 
@@ -70,8 +70,8 @@ class Owner(Protocol):
     def touched(self, link: ServerLink) -> None:
         """It has something to write at the end of this turn."""
 
-    def waits(self, link: ServerLink) -> None:
-        """It has frames to work off; calls `work` when it is its turn."""
+    def ready(self, link: ServerLink) -> None:
+        """It has frames to work off: calls `work`, now or in turns, until it has none."""
 
     def holds(self, more: int) -> None:
         """So many bytes of frames that the router itself has made wait more, or fewer; may have any link cut off."""
@@ -106,8 +106,8 @@ class _Message:
 
 
 class ServerLink(asyncio.Protocol):
-    """What it holds is frames that it has received and not worked off, the last one incomplete, and messages that it
-    has sent and that others have not taken."""
+    """What it holds is bytes that it has received and not worked off, and messages that it has sent and that others
+    have not taken."""
 
     def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
         """`most_queued`: bytes that the router itself may have to say to the peer; half as much may wait of the
@@ -145,14 +145,14 @@ class ServerLink(asyncio.Protocol):
         self._paused = False
         self._answering = False
         """An answer is queued; what the peer has sent after its question waits."""
+        self.served = 0.0
+        """Implements `turns.Worker`."""
         self._frames: deque[bytes] = deque()
-        """Received, and not worked off."""
+        """Cut out of what was received, and not worked off: the last one that was is a question."""
         self._waits = False
         """Nothing more is read."""
         self._parts = 0
         """Bytes of a frame that is not complete, since the table was told of them."""
-        self._unread = 0
-        """Bytes that `_frames` had at most."""
         self._touched = False
         self._greeted = False
         self._transport: asyncio.Transport | None = None
@@ -165,6 +165,10 @@ class ServerLink(asyncio.Protocol):
         """As the owner knows."""
         self.ended = False
         """Nothing more is read or sent."""
+        self._deaf = False
+        """Nothing more is sent."""
+        self._lost: str | None = None
+        """Why the connection was lost, while frames wait that had arrived before."""
 
     # The transport's events
 
@@ -175,8 +179,7 @@ class ServerLink(asyncio.Protocol):
             self._transport.abort()
             return
         if self.end_if_revoked():
-            self.ended = True  # the list has changed during the handshake
-            return
+            return  # the list has changed during the handshake
         log.debug("connection opened", extra={"peer": self.peer})
         certificate = transport.get_extra_info("peercert")
         names = certificate_names(certificate)
@@ -201,6 +204,7 @@ class ServerLink(asyncio.Protocol):
         ):
             return False
         log.warning("connection ended", extra={"peer": self.peer, "reason": REVOKED})
+        self._drop()
         transport.abort()
         return True
 
@@ -209,49 +213,55 @@ class ServerLink(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        try:
-            frames = self._reader.feed(data)
-        except FrameError as error:
-            self._owner.table.refuse(self, str(error))
-            self._account()
-            return
-        waiting = bool(self._frames)
-        self._frames += frames
+        waits = self._waits_for_turn
+        reader = self._reader
+        reader.feed(data)
         self._admitted = False
-        if frames:
+        if reader.whole:
             self._reserved = 0
+            if not waits and not self._answering:
+                self._owner.ready(self)
+            if self._waits_for_turn:
+                self._pace()
         else:
             # Part of a long frame is a sign of life, as nothing else can come before the rest of it.
             self._parts += len(data)
             if self._parts >= PROGRESS_BYTES:
                 self._parts = 0
                 self._owner.table.taking(self._loop.time(), self)
-        if waiting or self._answering:
-            # TLS hands on what it had decrypted before it was paused.
-            self._unread += len(data)
             self._pace()
-        elif self.work(READ_SECONDS):
-            self._owner.waits(self)
+
+    @property
+    def _waits_for_turn(self) -> bool:
+        """Whether frames wait that can be worked off, once what was asked before is answered."""
+        return bool(self._frames) or self._reader.whole
 
     def work(self, seconds: float) -> bool:
-        """Work off frames for so long. Returns whether some are left that can be worked off now."""
-        table, clock, frames = self._owner.table, self._loop.time, self._frames
+        """Work off frames for so long. Return whether some are left that can be worked off now."""
+        table, frames, clock = self._owner.table, self._frames, time.monotonic
         now = clock()
         end = now + seconds
-        number = 0
-        while frames and not self.ended and not self._answering:
-            table.received(now, self, frames.popleft())
-            number += 1
-            if not number % LOOKS_AT_CLOCK:
-                now = clock()
-                if now >= end:
+        while now < end and not self.ended and not self._answering:
+            if not frames:
+                if not self._reader.whole:
                     break
-        if not self._greeted and not self.ended and table.greeted(self):
-            self._greeted = True
-            self._reader.most_bytes = table.limits.most_bytes
-            self._owner.greeted(self)
+                try:
+                    frames += self._reader.cut(CUT_FRAMES, CUT_BYTES)
+                except FrameError as error:
+                    table.refuse(self, str(error))
+                    break
+            while frames and not self.ended and not self._answering:
+                table.received(now, self, frames.popleft())
+            if not self._greeted and not self.ended and table.greeted(self):
+                self._greeted = True
+                self._reader.most_bytes = table.limits.most_bytes
+                self._owner.greeted(self)
+            now = clock()
         self._pace()
-        return bool(frames) and not self._answering
+        waits = self._waits_for_turn
+        if self._lost is not None and not waits:
+            self._end()
+        return waits and not self._answering
 
     @property
     def held_back(self) -> bool:
@@ -266,7 +276,8 @@ class ServerLink(asyncio.Protocol):
     @property
     def input(self) -> int:
         """Bytes that were received, or are about to be, and are not worked off."""
-        return self._unread + max(self._reader.held, self._reserved)
+        size = max(self._reader.held, self._reserved)
+        return size + sum(map(len, self._frames)) if self._frames else size
 
     def _pace(self) -> None:
         """Read nothing more while frames wait, or the answer to one, or too much of what has come from here."""
@@ -274,12 +285,8 @@ class ServerLink(asyncio.Protocol):
             self._account()
             return
         assert self._transport is not None
-        if not self._frames:
-            self._unread = 0
-        elif not self._unread:
-            self._unread = sum(map(len, self._frames))
         self._account()
-        wait = bool(self._frames) or self._answering or 2 * self._charged >= self._most_queued
+        wait = self._waits_for_turn or self._answering or 2 * self._charged >= self._most_queued
         if not wait and (self.held or self.wanted is not None):
             wait = self._waits_for_room()
         if wait is not self._waits:
@@ -345,16 +352,30 @@ class ServerLink(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._drop()
+        self._lost = str(exc or "")
+        if self.ended or not self._waits_for_turn:
+            self._drop()
+            self._end()
+            return
+        self._drop_queue()
+        if self._answering:
+            self._answering = False
+            self._owner.ready(self)
+
+    def _end(self) -> None:
+        """The connection is lost, and what had arrived before is worked off."""
+        if self._lost is None:
+            return
+        reason, self._lost = self._lost, None
         self._owner.table.closed(self._loop.time(), self)
         self._owner.gone(self)
-        log.debug("connection closed", extra={"peer": self.peer, "reason": str(exc or "")})
+        log.debug("connection closed", extra={"peer": self.peer, "reason": reason})
 
     # What the table asks for
 
     def send(self, frame: bytes) -> None:
         """Implements `table.Link`."""
-        if self.ended:
+        if self._deaf:
             return
         self._own += len(frame)
         self._put(frame, len(frame))
@@ -365,8 +386,8 @@ class ServerLink(asyncio.Protocol):
         """Implements `table.Link`."""
         links = cast("Sequence[ServerLink]", to)
         if len(links) > 1:
-            links = [link for link in links if not link.ended]
-        if not links or links[0].ended or self.ended:
+            links = [link for link in links if not link._deaf]
+        if not links or links[0]._deaf or self.ended:
             return
         if group != self.group:
             self._sends_to(group)
@@ -391,7 +412,7 @@ class ServerLink(asyncio.Protocol):
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Implements `table.Link`."""
-        self._answering = True
+        self._answering = not self._deaf
         for frame in frames:
             self.send(frame)
 
@@ -435,8 +456,8 @@ class ServerLink(asyncio.Protocol):
             if not self._own:
                 self._answering = False
                 self._pace()
-                if self._frames:
-                    self._owner.waits(self)
+                if self._waits_for_turn:
+                    self._owner.ready(self)
         self._account()
         for sender in senders:
             sender._pace()
@@ -504,14 +525,21 @@ class ServerLink(asyncio.Protocol):
 
     def _drop(self) -> None:
         self.ended = True
-        queue, self._queue = self._queue, deque()
-        self._at = self._queued = self._own = 0
         self._frames.clear()
         if self.wanted is not None:
             self.wanted = None
             self._owner.wants_none(self)
-        self._unread = self._reserved = 0
+        self._reserved = 0
         self._reader = FrameReader(0)
+        self._drop_queue()
+        if self._lost is not None:
+            self._loop.call_soon(self._end)
+
+    def _drop_queue(self) -> None:
+        """Nothing more is sent."""
+        self._deaf = True
+        queue, self._queue = self._queue, deque()
+        self._at = self._queued = self._own = 0
         self._account()
         senders: set[ServerLink] = set()
         for what in queue:

@@ -50,6 +50,9 @@ MOST_BYTES = 1 << 24
 MOST_INFOS = 50
 """In one MEMBERS; the longest there are do not fill a control frame."""
 
+_LARGE_BYTES = 1 << 16
+"""Of frames that have been cut, which are dropped although others follow that have arrived."""
+
 _LENGTH = struct.Struct(">I")
 _HEAD = struct.Struct(">IB")
 _ROUTE = struct.Struct(">16s16sB")
@@ -311,47 +314,90 @@ def payload_of(frame: bytes) -> bytes:
 
 
 class FrameReader:
-    """Cuts what a connection has received into frames."""
+    """Retains what a connection has received, and cuts frames out of it on demand."""
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes`: of a frame without its length."""
-        self.most_bytes = most_bytes
-        self._rest = bytearray()
+        self._most_bytes = most_bytes
+        self._data: bytes | bytearray = b""
+        self._at = 0
+        """Bytes of it that have been cut."""
+        self.whole = False
+        """The next frame is complete, or has a length that is not allowed."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a frame without its length."""
+        return self._most_bytes
+
+    @most_bytes.setter
+    def most_bytes(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.whole = self._is_whole()
 
     @property
     def pending(self) -> int:
-        """Bytes of the whole frame of which a part is held; 0 if that is not known."""
-        if len(self._rest) < LENGTH_BYTES:
+        """Bytes of the next frame, of which a part has arrived; 0 if that is not known."""
+        if len(self._data) - self._at < LENGTH_BYTES:
             return 0
-        return LENGTH_BYTES + int(_LENGTH.unpack_from(self._rest)[0])
+        return LENGTH_BYTES + int(_LENGTH.unpack_from(self._data, self._at)[0])
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not complete."""
-        return len(self._rest)
+        """Bytes that are retained. Those of frames that have been cut are dropped with the last one."""
+        return len(self._data)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes, each with its length in front.
+    def feed(self, data: bytes) -> None:
+        """These bytes have arrived."""
+        if not self._data:
+            self._data = data
+        else:
+            if isinstance(self._data, bytes):
+                self._data = bytearray(self._data)
+            self._data += data
+        if not self.whole:
+            self.whole = self._is_whole()
 
-        Raises FrameError for one that is too long or empty; the reader is of no use after that.
+    def _is_whole(self) -> bool:
+        size = self.pending
+        return size > 0 and (size <= len(self._data) - self._at or not self._allows(size - LENGTH_BYTES))
+
+    def _allows(self, length: int) -> bool:
+        return 1 <= length <= self._most_bytes
+
+    def cut(self, most_frames: int, most_bytes: int) -> list[bytes]:
+        """Take the next frames, each with its length in front: up to `most_frames`, and none beyond one with which
+        they have `most_bytes`.
+
+        Raises FrameError if the first one is too long or empty.
         """
-        buffer: bytes | bytearray = data
-        if self._rest:
-            self._rest += data
-            buffer = self._rest
+        data, at, longest = self._data, self._at, self._most_bytes
         frames: list[bytes] = []
-        at, size = 0, len(buffer)
+        size, stop = len(data), at + most_bytes
+        self.whole = False
         while size - at >= LENGTH_BYTES:
-            (length,) = _LENGTH.unpack_from(buffer, at)
-            if not 1 <= length <= self.most_bytes:
-                raise FrameError(f"frame of {length} bytes; 1 to {self.most_bytes} are allowed")
+            (length,) = _LENGTH.unpack_from(data, at)
+            if not 1 <= length <= longest:
+                if not frames:
+                    raise FrameError(f"frame of {length} bytes; 1 to {longest} are allowed")
+                self.whole = True
+                break
             end = at + LENGTH_BYTES + length
             if end > size:
                 break
-            frames.append(bytes(buffer[at:end]))
+            if at >= stop or len(frames) == most_frames:
+                self.whole = True
+                break
+            frames.append(bytes(data[at:end]))
             at = end
-        if buffer is self._rest:
-            del self._rest[:at]
-        elif at < size:
-            self._rest += data[at:]
+        self._at = at
+        if at and (not self.whole or (at >= _LARGE_BYTES and isinstance(data, bytearray))):
+            self._drop(at)
         return frames
+
+    def _drop(self, size: int) -> None:
+        if isinstance(self._data, bytearray):
+            del self._data[:size]
+        else:
+            self._data = self._data[size:]
+        self._at = 0

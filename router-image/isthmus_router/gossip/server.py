@@ -24,8 +24,6 @@ log = logging.getLogger("GOSSIP")
 
 LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0
-LINK_SECONDS = 0.001
-"""Of a turn, for the frames of one connection."""
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
 SERVED = 16
@@ -70,7 +68,7 @@ class GossipServer:
         self._handshakes = Handshakes[ServerLink]()
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
-        self._turns = Turns(self._loop, LINK_SECONDS)
+        self._turns = Turns(self._loop)
         self.table.on_work = lambda: self._turns.add(self.table)
         self._all_gone = asyncio.Event()
         self.stopping = False
@@ -225,9 +223,9 @@ class GossipServer:
             self._loop.call_soon(self._flush)
         self._touched.append(link)
 
-    def waits(self, link: ServerLink) -> None:
+    def ready(self, link: ServerLink) -> None:
         """It has frames to work off."""
-        self._turns.add(link)
+        self._turns.ready(link)
 
     def holds(self, more: int) -> None:
         """Implements `link.Owner`."""

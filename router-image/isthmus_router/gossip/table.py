@@ -161,6 +161,8 @@ class Table:
         self._told: tuple[bytes, dict[MemberId, bytes]] = (b"", {})
         """The group whose connections are being told, and a frame for each of its members that were lost."""
         self._telling: Iterator[None] | None = None
+        self.served = 0.0
+        """Implements `turns.Worker`."""
         self.on_work: Callable[[], None] | None = None
         """Called when there is work: `work` is to be called in turns until it returns False. Without it, the table does
         all work within the event."""

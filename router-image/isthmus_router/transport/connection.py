@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
+import time
 from typing import Any, Protocol, cast
 
 from isthmus_router.credentials import REVOKED, Credentials, peer_certificate
@@ -23,11 +23,9 @@ UNCONNECTED_BYTES = 4 << 20
 CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
 SMALL_BYTES = 1024
-READ_SECONDS = 0.004
-"""For the frames of one read to be handed on; the others wait for their turns, and nothing more is read until then."""
 CHUNK_FRAMES = 8
 CHUNK_BYTES = 16 * 1024
-"""Handed on between two looks at the clock: each byte of a list may be a value, and 16 KiB of them take 4 ms."""
+"""Handed on before the clock is read again: each byte of a list may be a value, and 16 KiB of them take 4 ms."""
 CLOSED = "closed by the peer"
 OTHERS_NEED_IT = "others need its place"
 LINGER_SECONDS = 1.0
@@ -42,8 +40,8 @@ class Turn(Protocol):
     def touch(self, connection: FrameConnection) -> None:
         """There is something to write at the end of the turn."""
 
-    def later(self, connection: FrameConnection) -> None:
-        """It has frames to hand on; `FrameConnection.work` is called in turns until it has none."""
+    def ready(self, connection: FrameConnection) -> None:
+        """It has frames to hand on: `FrameConnection.work` is called, now or in turns, until it has none."""
 
 
 class Owner(Protocol):
@@ -89,12 +87,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         """It has ended."""
         self.misfit = False
         """That is for what the peer is or said, not for how the network is."""
+        self.served = 0.0
+        """Implements `turns.Worker`."""
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._turn = turn
         self._incoming = FrameBuffer(longest)
-        self._waiting: deque[bytes] = deque()
-        """Frames that have arrived, and were not handed on yet."""
         self._unread = False
         """The owner wants no more read."""
         self._stopped = False
@@ -226,7 +224,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def _pace(self) -> None:
         """Read on only when no frames wait, and the owner wants more."""
-        stop = self._unread or bool(self._waiting)
+        stop = self._unread or self._incoming.whole
         if stop is self._stopped or self.transport is None or self.over.is_set():
             return
         if self.transport.is_closing():
@@ -238,31 +236,23 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def work(self, seconds: float) -> bool:
-        """Hand on frames that wait, for so long. Returns whether some still do."""
-        waiting, clock = self._waiting, self._loop.time
+        """Hand on frames that have arrived, for so long. Return whether some are left."""
+        incoming, clock = self._incoming, time.monotonic
         end = clock() + seconds
         try:
-            while waiting and not self._reason:
-                self._owner.arrived(self, self._chunk())
+            while incoming.whole and not self._reason:
+                self._owner.arrived(self, incoming.cut(CHUNK_FRAMES, CHUNK_BYTES))
                 if clock() >= end:
                     break
         except FrameError as error:
             self.misfit = True
             self.close(str(error))
         if self._reason:
-            waiting.clear()
+            incoming.clear()
         self._pace()
-        if not waiting and self._lost is not None:
+        if not incoming.whole and self._lost is not None:
             self._end(self._reason or self._lost)
-        return bool(waiting)
-
-    def _chunk(self) -> list[bytes]:
-        chunk: list[bytes] = []
-        size = 0
-        while self._waiting and size < CHUNK_BYTES and len(chunk) < CHUNK_FRAMES:
-            chunk.append(self._waiting.popleft())
-            size += len(chunk[-1])
-        return chunk
+        return incoming.whole
 
     # asyncio's side
 
@@ -291,23 +281,19 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._reason:
             return
         self._heard = True
-        try:
-            frames = self._incoming.filled(nbytes)
-        except FrameError as error:
-            self.misfit = True
-            self.close(str(error))
-            return
-        if not frames:
+        incoming = self._incoming
+        waits = incoming.whole
+        incoming.filled(nbytes)
+        if not incoming.whole:
             self._owner.heard(self)
-            return
-        wait = bool(self._waiting)
-        self._waiting += frames
-        if not wait and self.work(READ_SECONDS):
-            self._turn.later(self)
+        elif not waits:
+            self._turn.ready(self)
+            self._pace()
 
     def eof_received(self) -> None:
         """Implements asyncio.BufferedProtocol."""
-        self._reason = self._reason or CLOSED
+        if not self._incoming.whole:
+            self._reason = self._reason or CLOSED
 
     def pause_writing(self) -> None:
         """Implements asyncio.BaseProtocol."""
@@ -327,7 +313,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             # With TLS 1.3 who is refused has done its handshake, and not every peer sends an alert.
             self.misfit = True
             reason = f"{CLOSED} without a word; it may have refused this certificate"
-        if self._waiting and not self._reason:
+        if self._incoming.whole and not self._reason:
             self._lost = reason
             return
         self._end(reason)

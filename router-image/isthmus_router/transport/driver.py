@@ -36,8 +36,6 @@ from isthmus_router.turns import Turns
 
 logger = logging.getLogger("TRANSPORT")
 
-CONNECTION_SECONDS = 0.002
-"""Of a turn, for the frames of one connection."""
 _LOG_SECONDS = 1.0
 """Between two lines about what peers send, or what goes wrong with it."""
 
@@ -67,7 +65,7 @@ class MemberDriver:
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed;
         `refused_tunnelled`: frames that came through a gossip router without `tunnel`."""
         self._dirty: list[FrameConnection] = []
-        self._turns = Turns(self._loop, CONNECTION_SECONDS)
+        self._turns = Turns(self._loop)
         self._turning = False
         self._started = False
         self._closed = False
@@ -213,9 +211,9 @@ class MemberDriver:
         self._dirty.append(connection)
         self.wake()
 
-    def later(self, connection: FrameConnection) -> None:
+    def ready(self, connection: FrameConnection) -> None:
         """Implements Turn."""
-        self._turns.add(connection)
+        self._turns.ready(connection)
 
     def _end_turn(self) -> None:
         if self._closed:

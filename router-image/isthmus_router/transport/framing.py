@@ -15,50 +15,98 @@ _SMALL_BYTES = 64 * 1024
 
 
 class FrameBuffer:
-    """What has arrived of a stream. The socket reads into it; a whole frame is copied out of it, once.
+    """What has arrived of a stream. The socket reads into it; a whole frame is copied out of it once, on demand.
 
     Room grows with what has arrived, never with what a length claims.
     """
 
     def __init__(self, longest: int) -> None:
-        self.longest = longest
-        """Bytes of the longest frame that is taken."""
+        self._longest = longest
         self._data = bytearray(FIRST_BYTES)
+        self._at = 0
+        """Bytes of it that have been cut."""
         self._end = 0
+        self.whole = False
+        """The next frame is complete, or longer than is allowed."""
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest frame that is accepted."""
+        return self._longest
+
+    @longest.setter
+    def longest(self, size: int) -> None:
+        self._longest = size
+        self.whole = self._is_whole()
 
     def space(self) -> memoryview:
         """Where to read into; never empty."""
+        size = len(self._data)
+        if self._end == size:  # frames wait, and TLS had decrypted more
+            self._move(size if 2 * self._at >= size else 2 * size)
         return memoryview(self._data)[self._end :]
 
-    def filled(self, count: int) -> list[bytes]:
-        """So many bytes were read into `space`. Returns the frames that are whole now.
+    def filled(self, count: int) -> None:
+        """So many bytes were read into `space`."""
+        self._end += count
+        if not self.whole:
+            self.whole = self._is_whole()
+            if not self.whole:
+                self._settle()
 
-        Raises FrameError where one is longer than `longest`; those before it are lost then.
+    def cut(self, most_frames: int, most_bytes: int) -> list[bytes]:
+        """Take the next whole frames: up to `most_frames`, and none beyond one with which they have `most_bytes`.
+
+        Raises FrameError if the first one is longer than `longest`.
         """
-        data = self._data
-        end = self._end + count
-        full = end == len(data)
+        data, at, end = self._data, self._at, self._end
         view = memoryview(data)
+        stop = at + most_bytes
         frames: list[bytes] = []
-        at = 0
+        self.whole = False
         while end - at >= PREFIX.size:
             (length,) = PREFIX.unpack_from(data, at)
+            if length > self._longest and not frames:
+                raise FrameError(f"frame of {length} bytes; {self._longest} at most")
             after = at + PREFIX.size + length
-            if length > self.longest:
-                raise FrameError(f"frame of {length} bytes; {self.longest} at most")
-            if after > end:
+            if after > end and length <= self._longest:
+                break
+            if length > self._longest or len(frames) == most_frames or at >= stop:
+                self.whole = True
                 break
             frames.append(bytes(view[at + PREFIX.size : after]))
             at = after
-        rest = end - at
-        size = len(data)
-        if full and (size < BULK_BYTES or rest == size):
+        self._at = at
+        if not self.whole:
+            self._settle()
+        return frames
+
+    def clear(self) -> None:
+        """Drop what has arrived."""
+        self._at = self._end
+        self.whole = False
+        self._settle()
+
+    def _is_whole(self) -> bool:
+        if self._end - self._at < PREFIX.size:
+            return False
+        length = int(PREFIX.unpack_from(self._data, self._at)[0])
+        return length > self._longest or self._at + PREFIX.size + length <= self._end
+
+    def _settle(self) -> None:
+        """Give the rest, which is no whole frame, the room that fits how much arrives."""
+        size, rest = len(self._data), self._end - self._at
+        if self._end == size and (size < BULK_BYTES or rest == size):
             size *= 2
         elif size > BULK_BYTES and rest < _SMALL_BYTES:
             size = BULK_BYTES
-        if size != len(data):
+        if self._at or size != len(self._data):
+            self._move(size)
+
+    def _move(self, size: int) -> None:
+        """Have what was not cut at the beginning of a buffer of so many bytes."""
+        rest = memoryview(self._data)[self._at : self._end]
+        if size != len(self._data):
             self._data = bytearray(size)
-        if at or size != len(data):
-            self._data[:rest] = view[at:end]
-        self._end = rest
-        return frames
+        self._data[: len(rest)] = rest
+        self._at, self._end = 0, len(rest)

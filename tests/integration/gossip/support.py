@@ -196,7 +196,8 @@ class Peer:
             while not self._read:
                 with contextlib.suppress(ConnectionError):
                     if data := await self.reader.read(1 << 18):
-                        self._read += self._frames.feed(data)
+                        self._frames.feed(data)
+                        self._read += self._frames.cut(len(data), MOST_BYTES)
                         continue
                 return None
         return self._read.popleft()
@@ -257,7 +258,8 @@ class Member:
                 self.client.connected(self._loop.time(), router)
                 frames = FrameReader(MOST_BYTES)
                 while data := await reader.read(1 << 16):
-                    for frame in frames.feed(data):
+                    frames.feed(data)
+                    for frame in frames.cut(len(data), MOST_BYTES):
                         self.client.on_frame(self._loop.time(), router, frame)
             if self._connections.get(router) is asyncio.current_task():
                 self.client.closed(self._loop.time(), router)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 
+from tests.unit.gossip.strategies import frames_of
+
 from isthmus_router.gossip.client import Endpoint, GossipClient
-from isthmus_router.gossip.messages import MOST_BYTES, FrameReader
 from isthmus_router.gossip.table import Limits, Link, Table
 from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id
 
@@ -83,7 +84,7 @@ class Wire:
 
     def send(self, frame: bytes) -> None:
         def arrive() -> None:
-            for each in FrameReader(MOST_BYTES).feed(frame):
+            for each in frames_of(frame):
                 if self.member_open:
                     self.member.client.on_frame(self.network.now, self.endpoint, each)
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
+    MOST_BYTES,
     Control,
+    FrameReader,
     GetMembers,
     Heartbeat,
     Hello,
@@ -35,3 +37,12 @@ CONTROLS: st.SearchStrategy[Control] = st.one_of(
     st.builds(NotHere, NAMES, IDS),
     st.builds(Refused, NAMES),
 )
+
+
+def frames_of(piece: bytes) -> list[bytes]:
+    """The frames that are sent as one piece."""
+    reader = FrameReader(MOST_BYTES)
+    reader.feed(piece)
+    frames = reader.cut(len(piece), len(piece))
+    assert b"".join(frames) == piece
+    return frames

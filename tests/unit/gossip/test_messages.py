@@ -66,28 +66,66 @@ def test_message_there_and_back(group: str, destination: MemberId, sender: Membe
 
 @given(st.lists(CONTROLS.map(encode_control), max_size=6), st.data())
 def test_frames_in_any_pieces(frames: list[bytes], data: st.DataObject) -> None:
+    """However they arrive, and however many are cut before more arrives."""
     stream = b"".join(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     reader = FrameReader(MOST_BYTES)
     found: list[bytes] = []
     for start, end in pairwise([0, *cuts, len(stream)]):
-        found += reader.feed(stream[start:end])
+        reader.feed(stream[start:end])
+        for _ in range(data.draw(st.integers(0, 4))):
+            some = reader.cut(data.draw(st.integers(1, 8)), data.draw(st.integers(1, 300)))
+            found += some
+    while reader.whole:
+        found += reader.cut(8, 300)
     assert found == frames
     assert reader.held == 0
 
 
 @pytest.mark.parametrize("length", [0, 101, 0xFFFFFFFF])
 def test_length_that_is_not_allowed(length: int) -> None:
+    reader = FrameReader(100)
+    reader.feed(struct.pack(">I", length))
+    assert reader.whole
     with pytest.raises(FrameError, match=str(length)):
-        FrameReader(100).feed(struct.pack(">I", length))
+        reader.cut(8, 1000)
 
 
 def test_an_incomplete_frame_is_held() -> None:
     reader = FrameReader(100)
-    assert reader.feed(struct.pack(">I", 100) + bytes(99)) == []
-    assert reader.held == 103
+    reader.feed(struct.pack(">I", 100) + bytes(99))
+    assert not reader.whole
+    assert reader.cut(8, 1000) == []
+    assert (reader.held, reader.pending) == (103, 104)
+    reader.feed(bytes(1 + 50))  # a frame, and the length 0
+    assert reader.cut(8, 1000) == [struct.pack(">I", 100) + bytes(100)]
     with pytest.raises(FrameError):
-        reader.feed(bytes(1 + 50))  # a frame, and the length 0
+        reader.cut(8, 1000)
+
+
+def test_frames_are_cut_up_to_a_number_of_bytes() -> None:
+    reader = FrameReader(100)
+    reader.feed(b"\0\0\0\x06abcdef" * 8)
+    assert [len(reader.cut(5, 11)), len(reader.cut(5, 10)), len(reader.cut(5, 100))] == [2, 1, 5]
+
+
+def test_a_longer_frame_can_be_cut_once_it_is_allowed() -> None:
+    reader = FrameReader(10)
+    long = struct.pack(">I", 20) + bytes(20)
+    reader.feed(b"\0\0\0\1a" + long)
+    assert reader.cut(8, 1000) == [b"\0\0\0\1a"]
+    reader.most_bytes = 20
+    assert reader.cut(8, 1000) == [long]
+
+
+def test_a_long_frame_that_has_been_cut_is_dropped_although_others_follow() -> None:
+    reader = FrameReader(MOST_BYTES)
+    long = struct.pack(">I", 1 << 20) + bytes(1 << 20)
+    reader.feed(long[:-1])
+    reader.feed(long[-1:] + b"\0\0\0\1a" * 2)
+    assert reader.cut(1, 1000) == [long]
+    assert reader.whole
+    assert reader.held == 10
 
 
 @given(st.integers(0, 12), st.binary(max_size=200))

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+from tests.unit.gossip.strategies import frames_of
 
 from isthmus_router.gossip.binding import Binding
 from isthmus_router.gossip.messages import (
-    MOST_BYTES,
     VERSION,
     Control,
-    FrameReader,
     GetMembers,
     Heartbeat,
     Hello,
@@ -74,7 +73,7 @@ class Client:
     def send(self, frame: bytes) -> None:
         assert self.ended is None
         self.pieces += 1
-        for each in FrameReader(MOST_BYTES).feed(frame):
+        for each in frames_of(frame):
             self.heard.append(payload_of(each) if is_message(each) else decode_control(each))
 
     def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:

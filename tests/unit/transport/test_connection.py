@@ -7,14 +7,20 @@ import time
 from typing import Any
 from unittest.mock import Mock
 
-from isthmus_router.transport.connection import FrameConnection
+import pytest
+
+from isthmus_router.transport.connection import CLOSED, FrameConnection
 from isthmus_router.transport.framing import PREFIX
+
+SLICE_SECONDS = 0.004
 
 
 def connection() -> tuple[FrameConnection, Mock, Mock]:
-    """One that is connected; its owner and its transport."""
+    """One that is connected, and begins to work when it is ready; its owner and its transport."""
     owner = Mock(credentials=None)
-    made = FrameConnection(owner, Mock(), 1000, 10_000)
+    turn = Mock()
+    turn.ready.side_effect = lambda connection: connection.work(SLICE_SECONDS)
+    made = FrameConnection(owner, turn, 1000, 10_000)
     transport = Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
     transport.is_closing.return_value = False
@@ -124,9 +130,9 @@ async def test_many_frames_are_handed_on_in_slices() -> None:
     read(made, 200)
     assert 0 < len(handed_on) < 50
     transport.pause_reading.assert_called_once_with()
-    turn.later.assert_called_once_with(made)
+    turn.ready.assert_called_once_with(made)
     slices = 1
-    while made.work(0.004):
+    while made.work(SLICE_SECONDS):
         slices += 1
         transport.resume_reading.assert_not_called()
     assert slices > 4
@@ -134,17 +140,36 @@ async def test_many_frames_are_handed_on_in_slices() -> None:
     transport.resume_reading.assert_called_once_with()
 
 
-async def test_a_connection_that_is_lost_ends_after_its_frames() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ConnectionResetError("reset"), "reset"), (None, CLOSED)], ids=["reset", "closed"]
+)
+async def test_a_connection_that_is_lost_ends_after_its_frames(error: Exception | None, reason: str) -> None:
     made, owner, _ = connection()
     handed_on: list[bytes] = []
     slow(owner, handed_on)
     read(made, 100)
-    made.connection_lost(ConnectionResetError("reset"))
+    if error is None:
+        made.eof_received()
+    made.connection_lost(error)
     owner.ended.assert_not_called()
-    while made.work(0.004):
+    while made.work(SLICE_SECONDS):
         pass
     assert len(handed_on) == 100
-    owner.ended.assert_called_once_with(made, "reset")
+    owner.ended.assert_called_once_with(made, reason)
+
+
+async def test_nothing_is_read_and_cut_until_it_is_the_connections_turn() -> None:
+    made, owner, transport = connection()
+    turn: Any = made._turn
+    turn.ready.side_effect = None
+    read(made, 10)
+    read(made, 10)  # TLS had decrypted that before it was paused
+    transport.pause_reading.assert_called_once_with()
+    owner.arrived.assert_not_called()
+    turn.ready.assert_called_once_with(made)
+    assert not made.work(SLICE_SECONDS)
+    assert [len(call.args[1]) for call in owner.arrived.call_args_list] == [8, 8, 4]
+    transport.resume_reading.assert_called_once_with()
 
 
 async def test_frames_that_wait_are_dropped_when_the_owner_ends_the_connection() -> None:
@@ -155,7 +180,7 @@ async def test_frames_that_wait_are_dropped_when_the_owner_ends_the_connection()
     before = len(handed_on)
     made.abort("others need its place")
     transport.abort.assert_called_once_with()
-    assert not made.work(0.004)
+    assert not made.work(SLICE_SECONDS)
     made.connection_lost(None)
     assert len(handed_on) == before
     owner.ended.assert_called_once_with(made, "others need its place")
@@ -166,7 +191,7 @@ async def test_reading_goes_on_when_both_reasons_to_pause_are_over() -> None:
     slow(owner, [])
     read(made, 100)
     made.pause_reading(True)
-    while made.work(0.004):
+    while made.work(SLICE_SECONDS):
         pass
     transport.pause_reading.assert_called_once_with()
     transport.resume_reading.assert_not_called()

@@ -12,17 +12,25 @@ from isthmus_router.transport.framing import BULK_BYTES, FIRST_BYTES, PREFIX, Fr
 LONGEST = 3 * BULK_BYTES
 
 
-def feed(buffer: FrameBuffer, data: bytes, piece: int) -> list[bytes]:
-    """As a socket would, with reads of up to `piece` bytes."""
+def feed(
+    buffer: FrameBuffer, data: bytes, piece: int, most: int = 8, most_bytes: int = 1000, each: int = 1
+) -> list[bytes]:
+    """As a socket would, with reads of up to `piece` bytes; frames are cut after `each` reads, and at the end."""
     frames: list[bytes] = []
-    at = 0
+    at = reads = 0
     while at < len(data):
         space = buffer.space()
         size = min(piece, len(space), len(data) - at)
         assert size > 0
         space[:size] = data[at : at + size]
-        frames += buffer.filled(size)
+        buffer.filled(size)
         at += size
+        reads += 1
+        while buffer.whole and (not reads % each or at == len(data)):
+            some = buffer.cut(most, most_bytes)
+            assert 0 < len(some) <= most
+            assert sum(map(len, some[:-1])) < most_bytes
+            frames += some
     return frames
 
 
@@ -33,12 +41,15 @@ def stream(frames: list[bytes]) -> bytes:
 @given(
     st.lists(st.integers(0, 200) | st.integers(0, LONGEST), max_size=12),
     st.integers(1, 50) | st.integers(1000, LONGEST),
+    st.integers(1, 8),
+    st.integers(1, 1000),
+    st.integers(1, 6),
 )
-def test_any_pieces(sizes: list[int], piece: int) -> None:
+def test_any_pieces(sizes: list[int], piece: int, most: int, most_bytes: int, each: int) -> None:
     if sum(sizes) > 5000:
         piece = max(piece, 1000)
     frames = [bytes((number % 251,)) * size for number, size in enumerate(sizes)]
-    assert feed(FrameBuffer(LONGEST), stream(frames), piece) == frames
+    assert feed(FrameBuffer(LONGEST), stream(frames), piece, most, most_bytes, each) == frames
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.integers(LONGEST + 1, 2**32 - 1), st.integers(1, 100))
@@ -76,3 +87,25 @@ def test_room_of_a_long_frame_is_given_back() -> None:
     assert held + len(buffer.space()) == 8 * BULK_BYTES
     assert feed(buffer, frame[-1:], 1) == [frame[PREFIX.size :]]
     assert len(buffer.space()) == BULK_BYTES
+
+
+def test_frames_before_one_that_is_too_long_are_cut() -> None:
+    buffer = FrameBuffer(10)
+    data = stream([b"a", b"b"]) + PREFIX.pack(11)
+    buffer.space()[: len(data)] = data
+    buffer.filled(len(data))
+    assert buffer.cut(8, 1000) == [b"a", b"b"]
+    assert buffer.whole
+    with pytest.raises(FrameError, match="frame of 11 bytes"):
+        buffer.cut(8, 1000)
+
+
+def test_a_longer_frame_can_be_cut_once_it_is_allowed() -> None:
+    buffer = FrameBuffer(10)
+    data = stream([b"a", bytes(20)])
+    buffer.space()[: len(data)] = data
+    buffer.filled(len(data))
+    assert buffer.cut(8, 1000) == [b"a"]
+    buffer.longest = 20
+    assert buffer.cut(8, 1000) == [bytes(20)]
+    assert not buffer.whole
