@@ -29,8 +29,8 @@ class Worker(Protocol):
     served: float
     """Seconds that it has had, as `Turns` counts them. It begins with 0."""
 
-    def work(self, seconds: float) -> bool:
-        """Deal with a part of it in about so many seconds. Return whether some is left."""
+    def work(self, end: float) -> bool:
+        """Deal with it until about `end`, by the clock of `Turns`. Return whether some is left."""
 
 
 class Turns:
@@ -50,26 +50,22 @@ class Turns:
 
     def ready(self, worker: Worker) -> None:
         """The worker has something to do, and had nothing before: it begins immediately, or waits for its turn."""
-        if self._waiting or self._spent >= TURN_SECONDS:
+        if self._waiting or self._spent > TURN_SECONDS - LONGEST_SECONDS:
             self.add(worker)
             return
         if worker.served < self._counted:
             worker.served = self._counted
         else:
             self._counted = worker.served
-        left, spent = self._call(worker, min(LONGEST_SECONDS, TURN_SECONDS - self._spent))
+        start = self._clock()
+        left = worker.work(start + LONGEST_SECONDS)
+        spent = self._clock() - start
+        worker.served += spent
         self._spent += spent
         if left:
             self._wait(worker)
         elif self._spent >= UNCOUNTED_SECONDS:
             self._schedule()
-
-    def _call(self, worker: Worker, seconds: float) -> tuple[bool, float]:
-        start = self._clock()
-        left = worker.work(seconds)
-        spent = self._clock() - start
-        worker.served += spent
-        return left, spent
 
     def add(self, worker: Worker) -> None:
         """The worker has something to do, and had nothing before: it waits for its turn."""
@@ -89,15 +85,18 @@ class Turns:
     def _turn(self) -> None:
         """An iteration of the event loop begins."""
         self._scheduled = False
-        self._spent = 0.0
+        waiting, clock = self._waiting, self._clock
+        begin = now = clock()
         try:
-            while self._waiting and self._spent < TURN_SECONDS:
-                part = TURN_SECONDS / len(self._waiting)
-                self._counted, _, worker = heappop(self._waiting)
-                left, spent = self._call(worker, min(LONGEST_SECONDS, max(SHORTEST_SECONDS, part)))
-                self._spent += spent
+            while waiting and now < begin + TURN_SECONDS:
+                part = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, TURN_SECONDS / len(waiting)))
+                self._counted, _, worker = heappop(waiting)
+                left = worker.work(now + part)
+                before, now = now, clock()
+                worker.served += now - before
                 if left:
                     self._wait(worker)
         finally:
-            if self._waiting or self._spent >= UNCOUNTED_SECONDS:
+            self._spent = now - begin
+            if waiting or self._spent >= UNCOUNTED_SECONDS:
                 self._schedule()

@@ -45,13 +45,12 @@ class Connection:
         self._loop = loop
         self._step = step
 
-    def work(self, seconds: float) -> bool:
-        spent = 0.0
-        while self.left > 0 and spent < seconds:
-            spent += self._step
+    def work(self, end: float) -> bool:
+        start = self._loop.now
+        while self.left > 0 and self._loop.now < end:
+            self._loop.now += self._step
             self.left -= self._step
-        self._loop.now += spent
-        self.slices.append(spent)
+        self.slices.append(self._loop.now - start)
         return self.left > 0
 
     def receive(self, seconds: float) -> None:
@@ -151,7 +150,7 @@ def test_a_worker_that_fails_keeps_no_other_from_its_turn() -> None:
         pass
 
     class Failing(Connection):
-        def work(self, seconds: float) -> bool:
+        def work(self, end: float) -> bool:
             raise FailedError
 
     failing, other = Failing(loop), Connection(loop)

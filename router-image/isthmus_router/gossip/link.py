@@ -43,9 +43,9 @@ ARRIVAL_PART = 16
 STALLED_BEHIND_SECONDS = 3.0
 """The same for one that may hold senders back: where other connections wait for room, and where more than a quarter of
 the bound waits for it."""
-CUT_FRAMES = 8
-CUT_BYTES = 1 << 16
-"""Cut at the same time, out of what has arrived, and worked off before the clock is read again."""
+CUT_FRAMES = 32
+CUT_BYTES = 1 << 15
+"""Cut at the same time, out of what has arrived. Between messages of these the clock is not read."""
 CLOSE_SECONDS = 1.0
 """For a peer to take what it is told before its connection is closed."""
 
@@ -70,7 +70,7 @@ class Owner(Protocol):
     def touched(self, link: ServerLink) -> None:
         """It has something to write at the end of this turn."""
 
-    def ready(self, link: ServerLink) -> None:
+    def ready(self, link: ServerLink, /) -> None:
         """It has frames to work off: calls `work`, now or in turns, until it has none."""
 
     def holds(self, more: int) -> None:
@@ -147,8 +147,8 @@ class ServerLink(asyncio.Protocol):
         """An answer is queued; what the peer has sent after its question waits."""
         self.served = 0.0
         """Implements `turns.Worker`."""
-        self._frames: deque[bytes] = deque()
-        """Cut out of what was received, and not worked off: the last one that was is a question."""
+        self._frames: list[bytes] = []
+        """Cut out of what was received, and not worked off, as the last one that was is a question or took long."""
         self._waits = False
         """Nothing more is read."""
         self._parts = 0
@@ -213,55 +213,63 @@ class ServerLink(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        waits = self._waits_for_turn
         reader = self._reader
+        waits = reader.whole or bool(self._frames)
         reader.feed(data)
         self._admitted = False
         if reader.whole:
             self._reserved = 0
             if not waits and not self._answering:
                 self._owner.ready(self)
-            if self._waits_for_turn:
+            if self._reader.whole:
                 self._pace()
-        else:
-            # Part of a long frame is a sign of life, as nothing else can come before the rest of it.
-            self._parts += len(data)
-            if self._parts >= PROGRESS_BYTES:
-                self._parts = 0
-                self._owner.table.taking(self._loop.time(), self)
-            self._pace()
+            return
+        # Part of a long frame is a sign of life, as nothing else can come before the rest of it.
+        self._parts += len(data)
+        if self._parts >= PROGRESS_BYTES:
+            self._parts = 0
+            self._owner.table.taking(self._loop.time(), self)
+        self._pace()
 
     @property
-    def _waits_for_turn(self) -> bool:
+    def _behind(self) -> bool:
         """Whether frames wait that can be worked off, once what was asked before is answered."""
-        return bool(self._frames) or self._reader.whole
+        return self._reader.whole or bool(self._frames)
 
-    def work(self, seconds: float) -> bool:
-        """Work off frames for so long. Return whether some are left that can be worked off now."""
-        table, frames, clock = self._owner.table, self._frames, time.monotonic
-        now = clock()
-        end = now + seconds
-        while now < end and not self.ended and not self._answering:
+    def work(self, end: float) -> bool:
+        """Work off frames, until some are left that cannot be worked off now. Implements `turns.Worker`."""
+        table, now = self._owner.table, time.monotonic()
+        while True:
+            frames, self._frames = self._frames, []
             if not frames:
-                if not self._reader.whole:
-                    break
                 try:
-                    frames += self._reader.cut(CUT_FRAMES, CUT_BYTES)
+                    frames = self._reader.cut(CUT_FRAMES, CUT_BYTES)
                 except FrameError as error:
                     table.refuse(self, str(error))
                     break
-            while frames and not self.ended and not self._answering:
-                table.received(now, self, frames.popleft())
+            for number, frame in enumerate(frames, 1):
+                if table.received(now, self, frame) and self._stops(end):
+                    self._frames = frames[number:]
+                    break
             if not self._greeted and not self.ended and table.greeted(self):
                 self._greeted = True
                 self._reader.most_bytes = table.limits.most_bytes
                 self._owner.greeted(self)
-            now = clock()
+            if not self._reader.whole or self._stops(end):
+                break
+        if self.ended:
+            self._frames = []
         self._pace()
-        waits = self._waits_for_turn
-        if self._lost is not None and not waits:
+        if self._behind:
+            return not self._answering
+        if self._lost is not None:
             self._end()
-        return waits and not self._answering
+        return False
+
+    def _stops(self, end: float) -> bool:
+        """Whether no further frame is to be worked off, as the last one has ended the connection, was a question, or
+        took too long."""
+        return self.ended or self._answering or time.monotonic() >= end
 
     @property
     def held_back(self) -> bool:
@@ -286,7 +294,7 @@ class ServerLink(asyncio.Protocol):
             return
         assert self._transport is not None
         self._account()
-        wait = self._waits_for_turn or self._answering or 2 * self._charged >= self._most_queued
+        wait = self._behind or self._answering or 2 * self._charged >= self._most_queued
         if not wait and (self.held or self.wanted is not None):
             wait = self._waits_for_room()
         if wait is not self._waits:
@@ -353,7 +361,7 @@ class ServerLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = str(exc or "")
-        if self.ended or not self._waits_for_turn:
+        if self.ended or not self._behind:
             self._drop()
             self._end()
             return
@@ -384,7 +392,7 @@ class ServerLink(asyncio.Protocol):
 
     def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
         """Implements `table.Link`."""
-        links = cast("Sequence[ServerLink]", to)
+        links: Sequence[ServerLink] = to  # type: ignore[assignment]  # all links of a table are of one kind
         if len(links) > 1:
             links = [link for link in links if not link._deaf]
         if not links or links[0]._deaf or self.ended:
@@ -456,9 +464,9 @@ class ServerLink(asyncio.Protocol):
             if not self._own:
                 self._answering = False
                 self._pace()
-                if self._waits_for_turn:
+                if self._behind:
                     self._owner.ready(self)
-        self._account()
+        self._account_own()
         for sender in senders:
             sender._pace()
 
@@ -525,7 +533,7 @@ class ServerLink(asyncio.Protocol):
 
     def _drop(self) -> None:
         self.ended = True
-        self._frames.clear()
+        self._frames = []
         if self.wanted is not None:
             self.wanted = None
             self._owner.wants_none(self)
@@ -541,6 +549,7 @@ class ServerLink(asyncio.Protocol):
         queue, self._queue = self._queue, deque()
         self._at = self._queued = self._own = 0
         self._account()
+        self._account_own()
         senders: set[ServerLink] = set()
         for what in queue:
             if isinstance(what, _Message):
@@ -558,12 +567,15 @@ class ServerLink(asyncio.Protocol):
             self._owner.room.charge(self.identity, self.group, now - before)
             if now < before:
                 self._owner.has_room()
-        before, now = self._to_arrive, max(0, self._reserved - self._reader.held)
+        before = self._to_arrive
+        now = max(0, self._reserved - self._reader.held) if self._reserved else 0
         if now != before:
             self._to_arrive = now
             self._owner.room.reserve(self.identity, self.group, now - before)
             if now < before:
                 self._owner.has_room()
+
+    def _account_own(self) -> None:
         before, now = self._held_own, self._own
         if now != before and (before or now > SLACK_BYTES):
             self._held_own = now

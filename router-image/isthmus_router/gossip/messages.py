@@ -359,11 +359,11 @@ class FrameReader:
             self.whole = self._is_whole()
 
     def _is_whole(self) -> bool:
-        size = self.pending
-        return size > 0 and (size <= len(self._data) - self._at or not self._allows(size - LENGTH_BYTES))
-
-    def _allows(self, length: int) -> bool:
-        return 1 <= length <= self._most_bytes
+        size = len(self._data) - self._at - LENGTH_BYTES
+        if size < 0:
+            return False
+        length = int(_LENGTH.unpack_from(self._data, self._at)[0])
+        return length <= size or length > self._most_bytes
 
     def cut(self, most_frames: int, most_bytes: int) -> list[bytes]:
         """Take the next frames, each with its length in front: up to `most_frames`, and none beyond one with which
@@ -372,25 +372,22 @@ class FrameReader:
         Raises FrameError if the first one is too long or empty.
         """
         data, at, longest = self._data, self._at, self._most_bytes
+        last = len(data) - LENGTH_BYTES
+        stop = min(last, at + most_bytes - 1)
         frames: list[bytes] = []
-        size, stop = len(data), at + most_bytes
-        self.whole = False
-        while size - at >= LENGTH_BYTES:
+        for _ in range(most_frames):
+            if at > stop:
+                break
             (length,) = _LENGTH.unpack_from(data, at)
-            if not 1 <= length <= longest:
-                if not frames:
-                    raise FrameError(f"frame of {length} bytes; 1 to {longest} are allowed")
-                self.whole = True
+            if length + at > last or not 1 <= length <= longest:
                 break
             end = at + LENGTH_BYTES + length
-            if end > size:
-                break
-            if at >= stop or len(frames) == most_frames:
-                self.whole = True
-                break
             frames.append(bytes(data[at:end]))
             at = end
         self._at = at
+        self.whole = self._is_whole()
+        if self.whole and not frames:
+            raise FrameError(f"frame of {self.pending - LENGTH_BYTES} bytes; 1 to {longest} are allowed")
         if at and (not self.whole or (at >= _LARGE_BYTES and isinstance(data, bytearray))):
             self._drop(at)
         return frames

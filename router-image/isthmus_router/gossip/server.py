@@ -68,8 +68,10 @@ class GossipServer:
         self._handshakes = Handshakes[ServerLink]()
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
-        self._turns = Turns(self._loop)
-        self.table.on_work = lambda: self._turns.add(self.table)
+        turns = Turns(self._loop)
+        self.ready = turns.ready
+        """Implements `link.Owner`."""
+        self.table.on_work = lambda: turns.add(self.table)
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.room = Room(self._bounds.most_held)
@@ -222,10 +224,6 @@ class GossipServer:
         if not self._touched:
             self._loop.call_soon(self._flush)
         self._touched.append(link)
-
-    def ready(self, link: ServerLink) -> None:
-        """It has frames to work off."""
-        self._turns.ready(link)
 
     def holds(self, more: int) -> None:
         """Implements `link.Owner`."""

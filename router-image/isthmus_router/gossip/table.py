@@ -222,19 +222,23 @@ class Table:
         if client is not None:
             self._unregister_all(client)
 
-    def received(self, now: float, link: Link, frame: bytes) -> None:
-        """A frame, with its length, as a `FrameReader` cuts it. Never raises for what is in it."""
+    def received(self, now: float, link: Link, frame: bytes) -> bool:
+        """A frame, with its length, as a `FrameReader` cuts it. Never raises for what is in it.
+
+        Returns whether it was no message that was passed on quickly.
+        """
         client = self._clients.get(link)
         if client is None:
-            return  # read together with what had it refused
+            return True  # read together with what had it refused
         client.heard = now
         try:
             if is_message(frame):
                 self._pass_on(client, frame)
-            else:
-                self._on_control(client, decode_control(frame))
+                return False
+            self._on_control(client, decode_control(frame))
         except FrameError as error:
             self.refuse(link, f"malformed frame: {error}")
+        return True
 
     def taking(self, now: float, link: Link) -> None:
         """The peer takes what was sent, while the driver reports none of its frames: it is there."""
@@ -407,7 +411,7 @@ class Table:
                 while self.work(0.0):
                     pass
 
-    def work(self, seconds: float) -> bool:
+    def work(self, end: float) -> bool:
         """Do one step of what is to be done, which takes less time than any turn. Returns whether some is left."""
         if self._telling is not None and next(self._telling, self) is self:
             self._telling = None

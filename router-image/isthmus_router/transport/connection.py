@@ -40,7 +40,7 @@ class Turn(Protocol):
     def touch(self, connection: FrameConnection) -> None:
         """There is something to write at the end of the turn."""
 
-    def ready(self, connection: FrameConnection) -> None:
+    def ready(self, connection: FrameConnection, /) -> None:
         """It has frames to hand on: `FrameConnection.work` is called, now or in turns, until it has none."""
 
 
@@ -235,14 +235,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
-    def work(self, seconds: float) -> bool:
-        """Hand on frames that have arrived, for so long. Return whether some are left."""
-        incoming, clock = self._incoming, time.monotonic
-        end = clock() + seconds
+    def work(self, end: float) -> bool:
+        """Hand on frames that have arrived. Implements `turns.Worker`."""
+        incoming = self._incoming
         try:
             while incoming.whole and not self._reason:
                 self._owner.arrived(self, incoming.cut(CHUNK_FRAMES, CHUNK_BYTES))
-                if clock() >= end:
+                if incoming.whole and time.monotonic() >= end:
                     break
         except FrameError as error:
             self.misfit = True

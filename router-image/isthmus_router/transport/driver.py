@@ -65,7 +65,8 @@ class MemberDriver:
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed;
         `refused_tunnelled`: frames that came through a gossip router without `tunnel`."""
         self._dirty: list[FrameConnection] = []
-        self._turns = Turns(self._loop)
+        self.ready = Turns(self._loop).ready
+        """Implements Turn."""
         self._turning = False
         self._started = False
         self._closed = False
@@ -210,10 +211,6 @@ class MemberDriver:
         """Implements Turn."""
         self._dirty.append(connection)
         self.wake()
-
-    def ready(self, connection: FrameConnection) -> None:
-        """Implements Turn."""
-        self._turns.ready(connection)
 
     def _end_turn(self) -> None:
         if self._closed:

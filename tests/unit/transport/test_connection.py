@@ -15,11 +15,15 @@ from isthmus_router.transport.framing import PREFIX
 SLICE_SECONDS = 0.004
 
 
+def work(made: FrameConnection) -> bool:
+    return made.work(time.monotonic() + SLICE_SECONDS)
+
+
 def connection() -> tuple[FrameConnection, Mock, Mock]:
     """One that is connected, and begins to work when it is ready; its owner and its transport."""
     owner = Mock(credentials=None)
     turn = Mock()
-    turn.ready.side_effect = lambda connection: connection.work(SLICE_SECONDS)
+    turn.ready.side_effect = work
     made = FrameConnection(owner, turn, 1000, 10_000)
     transport = Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
@@ -132,7 +136,7 @@ async def test_many_frames_are_handed_on_in_slices() -> None:
     transport.pause_reading.assert_called_once_with()
     turn.ready.assert_called_once_with(made)
     slices = 1
-    while made.work(SLICE_SECONDS):
+    while work(made):
         slices += 1
         transport.resume_reading.assert_not_called()
     assert slices > 4
@@ -152,7 +156,7 @@ async def test_a_connection_that_is_lost_ends_after_its_frames(error: Exception 
         made.eof_received()
     made.connection_lost(error)
     owner.ended.assert_not_called()
-    while made.work(SLICE_SECONDS):
+    while work(made):
         pass
     assert len(handed_on) == 100
     owner.ended.assert_called_once_with(made, reason)
@@ -167,7 +171,7 @@ async def test_nothing_is_read_and_cut_until_it_is_the_connections_turn() -> Non
     transport.pause_reading.assert_called_once_with()
     owner.arrived.assert_not_called()
     turn.ready.assert_called_once_with(made)
-    assert not made.work(SLICE_SECONDS)
+    assert not work(made)
     assert [len(call.args[1]) for call in owner.arrived.call_args_list] == [8, 8, 4]
     transport.resume_reading.assert_called_once_with()
 
@@ -180,7 +184,7 @@ async def test_frames_that_wait_are_dropped_when_the_owner_ends_the_connection()
     before = len(handed_on)
     made.abort("others need its place")
     transport.abort.assert_called_once_with()
-    assert not made.work(SLICE_SECONDS)
+    assert not work(made)
     made.connection_lost(None)
     assert len(handed_on) == before
     owner.ended.assert_called_once_with(made, "others need its place")
@@ -191,7 +195,7 @@ async def test_reading_goes_on_when_both_reasons_to_pause_are_over() -> None:
     slow(owner, [])
     read(made, 100)
     made.pause_reading(True)
-    while made.work(SLICE_SECONDS):
+    while work(made):
         pass
     transport.pause_reading.assert_called_once_with()
     transport.resume_reading.assert_not_called()
