@@ -372,11 +372,11 @@ class FrameReader:
         Raises FrameError if the first one is too long or empty.
         """
         data, at, longest = self._data, self._at, self._most_bytes
-        last = len(data) - LENGTH_BYTES
-        stop = min(last, at + most_bytes - 1)
+        size = len(data)
+        last, stop = size - LENGTH_BYTES, at + most_bytes
         frames: list[bytes] = []
         for _ in range(most_frames):
-            if at > stop:
+            if at > last or at >= stop:
                 break
             (length,) = _LENGTH.unpack_from(data, at)
             if length + at > last or not 1 <= length <= longest:
@@ -384,6 +384,9 @@ class FrameReader:
             end = at + LENGTH_BYTES + length
             frames.append(bytes(data[at:end]))
             at = end
+        if at == size:
+            self._data, self._at, self.whole = b"", 0, False
+            return frames
         self._at = at
         self.whole = self._is_whole()
         if self.whole and not frames:

@@ -287,7 +287,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._owner.heard(self)
         elif not waits:
             self._turn.ready(self)
-            self._pace()
+            if incoming.whole:
+                self._pace()
 
     def eof_received(self) -> None:
         """Implements asyncio.BufferedProtocol."""

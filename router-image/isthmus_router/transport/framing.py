@@ -59,26 +59,26 @@ class FrameBuffer:
 
         Raises FrameError if the first one is longer than `longest`.
         """
-        data, at, end = self._data, self._at, self._end
+        data, at, end, longest = self._data, self._at, self._end, self._longest
         view = memoryview(data)
-        stop = at + most_bytes
+        last, stop = end - PREFIX.size, at + most_bytes
         frames: list[bytes] = []
-        self.whole = False
-        while end - at >= PREFIX.size:
+        for _ in range(most_frames):
+            if at > last or at >= stop:
+                break
             (length,) = PREFIX.unpack_from(data, at)
-            if length > self._longest and not frames:
-                raise FrameError(f"frame of {length} bytes; {self._longest} at most")
-            after = at + PREFIX.size + length
-            if after > end and length <= self._longest:
+            if at + length > last or length > longest:
                 break
-            if length > self._longest or len(frames) == most_frames or at >= stop:
-                self.whole = True
-                break
-            frames.append(bytes(view[at + PREFIX.size : after]))
-            at = after
+            begin = at + PREFIX.size
+            at = begin + length
+            frames.append(bytes(view[begin:at]))
         self._at = at
+        self.whole = at != end and self._is_whole()
         if not self.whole:
             self._settle()
+        elif not frames:
+            (length,) = PREFIX.unpack_from(data, at)
+            raise FrameError(f"frame of {length} bytes; {longest} at most")
         return frames
 
     def clear(self) -> None:
@@ -96,6 +96,9 @@ class FrameBuffer:
     def _settle(self) -> None:
         """Give the rest, which is no whole frame, the room that fits how much arrives."""
         size, rest = len(self._data), self._end - self._at
+        if not rest and self._end < size <= BULK_BYTES:
+            self._at = self._end = 0
+            return
         if self._end == size and (size < BULK_BYTES or rest == size):
             size *= 2
         elif size > BULK_BYTES and rest < _SMALL_BYTES:
