@@ -68,10 +68,10 @@ class GossipServer:
         self._handshakes = Handshakes[ServerLink]()
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
-        turns = Turns(self._loop)
-        self.ready = turns.ready
+        self.turns = Turns(self._loop)
+        self.ready = self.turns.ready
         """Implements `link.Owner`."""
-        self.table.on_work = lambda: turns.add(self.table)
+        self.table.on_work = lambda: self.turns.add(self.table)
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.room = Room(self._bounds.most_held)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from isthmus_router.gossip.link import ServerLink
-from isthmus_router.gossip.messages import VERSION, Hello, encode_control
+from isthmus_router.gossip.messages import VERSION, Heartbeat, Hello, Register, Unregister, encode_control
 from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.server import Bounds, GossipServer
+from isthmus_router.groups.identity import MemberInfo, member_id
 
 MIB = 1 << 20
 GROUP = b"group"
@@ -183,3 +184,61 @@ async def test_messages_beyond_the_room_are_dropped(
 def test_the_room_is_of_256_mib() -> None:
     room = Room(Bounds().most_held)
     assert (room.most, room.hard) == (256 * MIB, 320 * MIB)
+
+
+def register(member: MemberInfo) -> bytes:
+    return encode_control(Register(GROUP.decode(), member))
+
+
+@pytest.fixture
+def no_budget(server: GossipServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections wait for their turns, however little they have received."""
+
+    def add(link: ServerLink) -> None:
+        server.turns.add(link)
+
+    monkeypatch.setattr(server, "ready", add)
+
+
+@pytest.mark.usefixtures("no_budget")
+async def test_what_arrived_before_the_peer_closed_is_worked_off_before_the_end(
+    server: GossipServer, join: Join
+) -> None:
+    """A member that leaves and closes is suspected by nobody."""
+    member = MemberInfo(member_id(bytes(15) + b"\1"), "member", ())
+    peer, other = await join("peer"), await join("other")
+    other.says(register(MemberInfo(member_id(bytes(15) + b"\2"), "other", ())))
+    peer.says(register(member))
+    await turn()
+    assert server.table.members == 2
+    peer.says(encode_control(Unregister(GROUP.decode(), member.id)))
+    peer.abort()
+    assert server.table.members == 2
+    assert server.table.connections == 2
+    await turn()
+    assert server.table.members == 1
+    assert server.table.connections == 1
+    assert server.table.counters.suspected == 0
+    assert peer.link not in server._links
+
+
+@pytest.mark.usefixtures("no_budget")
+async def test_a_connection_is_not_read_while_it_waits_for_its_turn(join: Join) -> None:
+    peer = await join("peer")
+    peer.says(encode_control(Heartbeat()))
+    assert peer.link.held_back
+    await turn()
+    assert not peer.link.held_back
+
+
+@pytest.mark.usefixtures("no_budget")
+async def test_a_connection_that_the_router_ends_after_its_loss_is_gone(
+    server: GossipServer, join: Join
+) -> None:
+    """What had arrived is malformed."""
+    peer = await join("peer")
+    peer.says(b"\0\0\0\0")
+    peer.abort()
+    await turn()
+    assert server.table.connections == 0
+    assert peer.link not in server._links
