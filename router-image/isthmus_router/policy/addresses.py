@@ -12,16 +12,22 @@ Source: user groups of vhost policies in the qdrouterd/skrouterd family; stricte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
+from itertools import count, product
 
 from isthmus_router.core.address import normalise, split_phase
+from isthmus_router.core.patterns import normal_pattern
 
 USER = "${user}"
 KNOWN_ADDRESSES = 1000
 """Answers remembered, as a sender without target may ask for every message."""
 LONGEST_KNOWN = 1000
 """Characters of an address whose answer is remembered."""
+
+MOST_EXAMPLE_TOKENS = 20_000
+"""Of all addresses that stand for the pattern of a link route."""
 
 _TOKEN = re.compile(r"([./]?)([^./]*)")
 _ANY, _ONE, _MANY = "", "*", "#"
@@ -60,6 +66,57 @@ class AddressRules:
                 self._known[address] = known
         return known
 
+    def covers(self, pattern: str) -> bool:
+        """Whether the user may use every address that the pattern of a link route matches.
+
+        The tokens of both are separated by `.` or `/`. Addresses with empty tokens count as those without. False also
+        where more than `MOST_EXAMPLE_TOKENS` would have to be examined.
+        """
+        if self.everything:
+            return True
+        rules = copy(self)
+        rules._patterns = [each for each in self._patterns if not _sees_later_separators(each)]
+        found = 0
+        for example, size in rules._examples(normal_pattern(pattern)):
+            found += size
+            if found > MOST_EXAMPLE_TOKENS or not rules._permits(normalise(example)):
+                return False
+        return found > 0
+
+    def _examples(self, tokens: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """Addresses, and their numbers of tokens: the user may use all that `tokens` match if they may use these.
+
+        A token for a wildcard has a character that is in no rule, so that only wildcards match it. Where a rule matches
+        more of them in a row than it has tokens, its `#` matches any number. Separators vary as far from the beginning
+        as rules depend on them (`_sees_later_separators`).
+        """
+        longest = max(map(len, self._patterns), default=0)
+        seen = max(
+            (
+                *(sum(map(name.count, "./")) for name in (*self._exact, *self._prefixes)),
+                *(len(each) for each in self._patterns if any(element.separator for element in each)),
+            ),
+            default=0,
+        )
+        unknown = self._unknown_token()
+        numbers = product(range(longest + 2), repeat=tokens.count(_MANY))
+        for repeats in numbers:
+            left = iter(repeats)
+            words: list[str] = []
+            for token in tokens:
+                words += [unknown] * next(left) if token == _MANY else [unknown if token == _ONE else token]
+            if not words:
+                continue
+            free = min(len(words) - 1, seen)
+            for separators in product("./", repeat=free):
+                begin = "".join(map(str.__add__, words, separators))
+                yield begin + ".".join(words[free:]), len(words)
+
+    def _unknown_token(self) -> str:
+        known = set("".join((*self._exact, *self._prefixes)))
+        known.update(*(element.text for pattern in self._patterns for element in pattern))
+        return next(character for character in map(chr, count(0xE000)) if character not in known)
+
     def _permits(self, name: str) -> bool:
         """Wildcards stand for what is behind the phase, and not for the phase."""
         plain, phase = split_phase(name)
@@ -87,6 +144,12 @@ class _Element:
     text: str
     separator: str
     """What must stand before it, when something does; empty: either separator."""
+
+
+def _sees_later_separators(pattern: list[_Element]) -> bool:
+    """Whether separators behind the first wildcard are of importance."""
+    first = next((at for at, element in enumerate(pattern) if element.kind), len(pattern))
+    return any(element.separator for element in pattern[first + 1 :])
 
 
 def _leading(word: str) -> str:

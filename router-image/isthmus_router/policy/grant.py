@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.address import is_temporary, normalise, split_phase
 from isthmus_router.core.guard import MessageGuard
@@ -17,8 +15,6 @@ RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
 WAYPOINT = "qd.waypoint"
 FALLBACK = "qd.fallback"
 
-_ANY_TOKEN = "any-67d0c1a4"
-"""Stands for tokens that no rule names."""
 _SHOWN = 100
 """Characters of an address in a condition."""
 
@@ -66,7 +62,7 @@ class Grant:
         `incoming`: links of senders. It must be allowed to receive from, or send to, all such addresses itself.
         """
         mine = self.sources if incoming else self.targets
-        return self._settings.allow_dynamic_link_routes and all(map(mine.allows, _examples(pattern)))
+        return self._settings.allow_dynamic_link_routes and mine.covers(pattern)
 
     def may_be_answered_at(self, address: str) -> bool:
         """Whether the router sends responses of management to `address` for it: it could send there itself."""
@@ -148,17 +144,6 @@ class Grant:
         if user_id is None and allows is None:
             return None
         return MessageGuard(allows, user_id, lambda: self.denied(Denial.MESSAGE))
-
-
-def _examples(pattern: str) -> Iterator[str]:
-    """Addresses that a pattern matches, one for each kind; its tokens may be separated by `.` or `/`."""
-    tokens = [token for token in pattern.replace("/", ".").split(".") if token]
-    for separator in "./":
-        for any_number in ("", _ANY_TOKEN, separator.join((_ANY_TOKEN, _ANY_TOKEN))):
-            words = [{"*": _ANY_TOKEN, "#": any_number}.get(token, token) for token in tokens]
-            example = separator.join(word for word in words if word)
-            if example:
-                yield example
 
 
 def _alike(link: Link) -> int:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from isthmus_router.core.patterns import PatternTree
 from isthmus_router.policy.addresses import AddressRules
 
 
@@ -193,3 +194,83 @@ def test_wildcards_do_not_stand_for_a_phase(
     entries: str, patterns: bool, address: str, expected: bool
 ) -> None:
     assert AddressRules([entries], "u", patterns=patterns).allows(address) is expected
+
+
+def covers(entries: str, pattern: str, user: str = "bob", *, patterns: bool = False) -> bool:
+    return AddressRules(entries.split(","), user, patterns=patterns).covers(pattern)
+
+
+@pytest.mark.parametrize(
+    ("entries", "pattern", "patterns", "expected"),
+    [
+        ("*", "#", False, True),
+        ("#", "#", True, True),
+        ("a*", "#", False, False),
+        ("an*", "*", False, False),
+        ("any*", "any.#", False, True),
+        ("*, */*", "#", True, False),
+        ("*, */*", "*.*", True, True),
+        ("*, */*", "*", True, True),
+        ("a/#", "a.#", True, True),
+        ("a/#", "a.*.b.#", True, True),
+        ("a/*", "a.#", True, False),
+        ("*/#", "#", True, True),
+        ("*/*/#", "#", True, False),
+        ("a.b,a/b", "a.b", False, True),
+        ("a.b", "a.b", False, False),
+        ("news/*", "news.#", False, False),
+        ("news,news/*,news.*", "news.#", False, True),
+        ("${user}/#", "bob.#", True, False),
+        ("${user}/#,${user}.#", "bob.#", True, True),
+        ("a*", "...", False, False),
+        ("*", "#.x.#.y.#", False, True),
+        ("a.#", "a.#.#.*.#.x.#.y.#.z.#", True, True),
+        ("a.#,x.y.z.x.y.z.x.y.z.x.y.z", "a.#.x.#.y.#.z.#.z.#", True, False),
+    ],
+)
+def test_a_pattern_is_covered_if_all_that_it_matches_is_allowed(
+    entries: str, pattern: str, patterns: bool, expected: bool
+) -> None:
+    """In the last case that would take too long to find out."""
+    assert covers(entries, pattern, patterns=patterns) is expected
+
+
+@pytest.mark.parametrize("user", ["a", "an", "any-67d0c1a4", "\ue000"])
+def test_no_name_of_a_user_covers_what_others_use(user: str) -> None:
+    assert not covers("${user}*", "#", user)
+    assert not covers("${user}*", "*", user)
+
+
+_WORDS = ("a", "ab", "b", "c")
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from((*_WORDS, "*", "#", "${user}")), min_size=1, max_size=3),
+        min_size=1,
+        max_size=3,
+    ),
+    st.lists(st.sampled_from("./"), min_size=6, max_size=6),
+    st.lists(st.sampled_from((*_WORDS, "*", "#")), min_size=1, max_size=3),
+    st.lists(st.sampled_from((*_WORDS, "bob", "zz")), min_size=1, max_size=7),
+    st.lists(st.sampled_from("./"), min_size=6, max_size=6),
+    st.booleans(),
+)
+@example([["a*"]], list("......"), ["#"], ["zz"], list("......"), False)
+def test_what_a_covered_pattern_matches_is_allowed(
+    entries: list[list[str]],
+    between: list[str],
+    pattern: list[str],
+    words: list[str],
+    separators: list[str],
+    patterns: bool,
+) -> None:
+    def joined(tokens: list[str], by: list[str]) -> str:
+        return "".join(map(str.__add__, tokens, by))[: -len(by[0])]
+
+    rules = AddressRules([joined(each, between) for each in entries], "bob", patterns=patterns)
+    tree: PatternTree[bool] = PatternTree()
+    tree.add_pattern(".".join(pattern), value=True)
+    address = joined(words, [*separators, "."])
+    if tree.find(address) and rules.covers(".".join(pattern)):
+        assert rules.allows(address)
