@@ -97,7 +97,7 @@ def test_a_file_in_memory_has_the_content_and_goes() -> None:
 
 
 class Pipes:
-    """Named pipes in the place of files: each content is read once, and whoever opens a pipe again gets another."""
+    """Named pipes with the names of the files. A reader that opens one a second time reads another certificate."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = {name: folder / name for name in FILES}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
+from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
+
 T = TypeVar("T")
 
 _ONE, _MANY = "*", "#"
@@ -23,6 +25,15 @@ class TooManyPatternsError(Exception):
 
 def _tokens(text: str) -> list[str]:
     return [token for token in text.replace("/", ".").split(".") if token]
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why a pattern that a peer chooses is not accepted; None if it is."""
+    if len(pattern) > LONGEST_ADDRESS_BYTES or len(pattern.encode()) > LONGEST_ADDRESS_BYTES:
+        return f"it has more than {LONGEST_ADDRESS_BYTES} bytes; use a shorter one"
+    if len(_tokens(pattern)) > MOST_DEPTH:
+        return f"it has more than {MOST_DEPTH} tokens; use a shorter one"
+    return None
 
 
 def normal_pattern(pattern: str) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isthmus_router.core.patterns import pattern_problem
 from isthmus_router.management.errors import BadRequestError, ConflictError, ForbiddenError
 from isthmus_router.management.port import ConnectionLinkRouteRow
 from isthmus_router.management.request import Request
 
 MOST = 1000
 """On one connection."""
+LONGEST_NAME = 1000
+"""Characters of a name that the container chooses."""
 
 
 def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow]) -> ConnectionLinkRouteRow:
@@ -30,6 +33,13 @@ def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow
     pattern = attributes.get("pattern")
     if not isinstance(pattern, str) or not pattern.strip("./"):
         raise BadRequestError("pattern: required and missing, tokens separated by '.' or '/'")
+    if problem := pattern_problem(pattern):
+        raise BadRequestError(f"pattern: {problem}")
+    asked = request.properties.get("name", attributes.get("name"))
+    if asked is not None and not isinstance(asked, str):
+        raise BadRequestError("name is not a string")
+    if asked is not None and len(asked) > LONGEST_NAME:
+        raise BadRequestError(f"name has more than {LONGEST_NAME} characters; use a shorter one")
     direction = attributes.get("direction", attributes.get("dir"))
     if direction not in ("in", "out"):
         raise BadRequestError(f"direction {direction!r} is not one of in, out")
@@ -38,10 +48,7 @@ def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow
             f"You are not allowed to take links to {pattern!r}: that needs allowDynamicLinkRoutes, and the right to "
             f"{'receive from' if direction == 'in' else 'send to'} all these addresses"
         )
-    asked = request.properties.get("name", attributes.get("name"))
     name = f"{pattern}/{direction}" if asked is None else asked
-    if not isinstance(name, str):
-        raise BadRequestError("name is not a string")
     own = [row for row in present if row.connection_id == requester.connection_id]
     if any(row.name == name for row in own):
         raise ConflictError(f"there is a link route {name!r} on this connection; delete the one that exists")

@@ -52,6 +52,10 @@ def test_it_is_deleted_by_who_made_it(router: SmallRouter, container: Client) ->
         ({"pattern": "b2", "direction": "both"}, 400, "direction 'both' is not one of in, out"),
         ({**WANTED, "prefix": "b2"}, 400, "Unknown attribute 'prefix'"),
         ({**WANTED, "name": 5}, 400, "name is not a string"),
+        ({**WANTED, "name": "n" * 1001}, 400, "name has more than 1000 characters"),
+        ({**WANTED, "pattern": "p" * 4097}, 400, "pattern: it has more than 4096 bytes"),
+        ({**WANTED, "pattern": "é" * 2049}, 400, "pattern: it has more than 4096 bytes"),
+        ({**WANTED, "pattern": "p." * 501}, 400, "pattern: it has more than 500 tokens"),
         ({**WANTED, "name": "there"}, 409, "there is a link route 'there' on this connection"),
     ],
 )
@@ -76,6 +80,15 @@ def test_the_policy_may_forbid_it(router: SmallRouter) -> None:
         assert "allowDynamicLinkRoutes" in answer.description
         assert right in answer.description
     assert container.request("CREATE", WANTED, type=TYPE).status == 201
+
+
+def test_a_pattern_is_examined_before_the_policy(router: SmallRouter) -> None:
+    """Which takes time for each token."""
+    asked: list[str] = []
+    requester = Requester(1, may_take_links=lambda pattern, incoming: bool(asked.append(pattern)))  # type: ignore[func-returns-value]
+    container = Client(ManagementAgent(router, router), requester)
+    assert container.request("CREATE", {**WANTED, "pattern": "p." * 501}, type=TYPE).status == 400
+    assert not asked
 
 
 def test_nobody_makes_one_from_elsewhere(client: Client) -> None:
