@@ -20,6 +20,7 @@ from isthmus_router.amqp.frames import ATTACH_TOO_LARGE, TOO_LARGE, attach_size,
 from isthmus_router.amqp.terminus import null_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, Direction
+from isthmus_router.linkroute.chain import LINK_LOST
 from isthmus_router.policy.grant import RESOURCE_LIMIT
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class RoutedAttaches:
 
     def answer(self, link: Link, address: str | None) -> None:
         """As `Port.answer_routed`."""
-        assert link.partner is not None
+        if link.partner is None:
+            self._refuse(link, LINK_LOST)
+            return
         if attach_size(link.partner.io, link.name, address) > room(link.connection.io.transport):
-            self._driver.detach_link(link, TOO_LARGE)
+            self._refuse(link, TOO_LARGE)
             return
         _copy_attach(link.partner.io, link.io, address, incoming=link.incoming)
         most, own = lib.pn_link_max_message_size(link.io), link.max_message_size
@@ -79,6 +82,11 @@ class RoutedAttaches:
         self._driver.touch(link.connection.io)
         if given_up:
             self._driver.forwarder.routed.lost(link)
+
+    def _refuse(self, link: Link, condition: Condition) -> None:
+        """Answer the attach of a routed link without a terminus, and detach it."""
+        null_terminus(lib.pn_link_target(link.io) if link.incoming else lib.pn_link_source(link.io))
+        self._driver.detach_link(link, condition)
 
     def detach(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """As `Port.detach_routed`."""

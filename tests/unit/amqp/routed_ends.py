@@ -54,6 +54,10 @@ class OwnEnd(Peer):
             session.incoming_capacity = self.capacity
         session.open()
 
+    def accept(self, link: Link) -> None:
+        """Answer the attach of a link."""
+        answer(link)
+
     def detached(self, link: Link) -> None:
         """Note what the router has said at the end of a link."""
         self.over[link.name] = link.remote_condition
@@ -64,7 +68,7 @@ class OwnEnd(Peer):
                 self.begin(event.session)
             elif event.type == Event.LINK_REMOTE_OPEN and event.link.state & Endpoint.LOCAL_UNINIT:
                 self.attached.append(event.link)
-                answer(event.link)
+                self.accept(event.link)
             elif event.type in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
                 self.detached(event.link)
                 if event.type == Event.LINK_REMOTE_CLOSE:

@@ -49,6 +49,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     cdef object record, number
     if (
         out == NONE
+        or get(link, link_answered) != TRUE
         or get(link, link_stream) != NONE
         or get(link, link_histograms) == NONE
         or get(out, link_histograms) == NONE

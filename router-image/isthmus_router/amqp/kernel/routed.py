@@ -93,6 +93,10 @@ class RoutedLinks:
         if out is None or link.io not in link.connection.io.links:
             link.connection.io.detached.came(link.io)
             return
+        if not link.answered:
+            if link.by_peer:
+                self._forwarder.overdrawn(link)  # the router has given no credit yet
+            return
         queued = pn_link_queued(link.io)
         if queued > QUEUED_HIGH and not link.replenish_on_arrival:
             self._forwarder.overdrawn(link)
@@ -330,9 +334,17 @@ class RoutedLinks:
                 self.room(link)
 
     def balance(self, out: Link) -> None:
-        """Make the sender's credit what the receiver has given, and drain what it wants to be drained."""
+        """Make the sender's credit what the receiver has given, and drain what it wants to be drained.
+
+        The engine has the credit of a container before the event of the container's attach is dealt with. A sender
+        whose attach is not answered gets none: the event of the container's flow follows that of its attach.
+        """
         link = out.partner
-        if link is None or link.connection.io.sessions.flow_waits(link):
+        if (
+            link is None
+            or (link.by_peer and not link.answered)
+            or link.connection.io.sessions.flow_waits(link)
+        ):
             return
         drain = bool(pn_link_get_drain(out.io))
         if drain and link.drained and pn_link_credit(link.io) <= pn_link_queued(link.io):
