@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from tests.integration.gossip.support import GossipRouter, Peer
-from tests.integration.sites.support.relay_sites import GROUP, RelaySites
+from tests.integration.sites.support.relay_sites import GROUP
 from tests.integration.support.certificates import Authority
 from tests.integration.support.routers import Routers
 from tests.security.support.canary import Canary, main_thread_cpu, time_without_processor
-from tests.security.test_relay_members import PROFILE, attributes, context, framed
+from tests.security.test_relay_members import attributes, context, framed, start_members
 
 from isthmus_router.gossip.messages import VERSION, Heartbeat, Hello, encode_control
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
@@ -117,13 +117,7 @@ def test_bursts_on_many_connections_of_one_certificate_delay_no_client_of_a_memb
 ) -> None:
     """Heartbeats of a peer in no view."""
     authority = Authority(tmp_path, "own")
-    one, two = (
-        routers.add(name, authority.issue(name).profile(PROFILE, ordinal=1)) for name in ("nyc-0", "nyc-1")
-    )
-    sites = RelaySites()
-    sites.site("nyc", one, two, plainText=False, sslProfile=PROFILE, bridgeSslProfile=PROFILE)
-    routers.start_all()
-    sites.formed()
+    one, two = start_members(routers, authority)
     tls, group = context(authority, "nyc-9"), GroupName(GROUP, "nyc", f"{GROUP}/nyc")
     port = int(str(attributes(one)["memberPort"]))
     attackers: list[tuple[ssl.SSLSocket, bytes]] = []

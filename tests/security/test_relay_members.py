@@ -74,6 +74,11 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def members(routers: Routers, authority: Authority) -> tuple[Router, Router]:
     """One site of two members with certificates of their names."""
+    return start_members(routers, authority)
+
+
+def start_members(routers: Routers, authority: Authority) -> tuple[Router, Router]:
+    """One site of two members with certificates of their names."""
     one, two = (
         routers.add(name, authority.issue(name).profile(PROFILE, ordinal=1)) for name in ("nyc-0", "nyc-1")
     )
