@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from isthmus_router import pem
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.openssl import OpenSslError, Revocations, limit_steps, made_contexts
+from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_steps, made_contexts
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -50,6 +51,8 @@ _REASONS = {
     "BAD_PASSWORD_READ": "the key needs a password",
     "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
 }
+_DER = 2
+"""`ENCODING_DER` of Python's module `_ssl`."""
 _NO_PEM = "not a PEM file, or not what it should hold"
 """The error for which Python has no name."""
 
@@ -72,7 +75,8 @@ class TlsFiles(NamedTuple):
     password: str = ""
     """Of the key."""
     revocations: str | None = None
-    """Certificate revocation lists of the authority: peers with revoked certificates are refused."""
+    """Certificate revocation lists of all authorities of a chain: peers with a revoked certificate in theirs are
+    refused."""
     oldest_protocol: str = DEFAULT_PROTOCOLS[0]
 
     @classmethod
@@ -134,7 +138,7 @@ class TlsContents:
             if self.revocations is not None:
                 what = f"crlFile {files.revocations!r}"
                 trust(context, self.revocations)
-                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         except (OSError, ValueError) as error:
             raise CredentialsError(f"{what}: {_reason(error)}") from error
         return context
@@ -168,7 +172,8 @@ def _version(protocol: str) -> ssl.TLSVersion:
 
 
 def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
-    """A context whose sessions end when their peers send key updates without pause.
+    """A context whose sessions end when their peers send key updates without pause. A server resumes none of them: a
+    resumed session has no verified chain, whose authorities may be revoked later.
 
     That is possible where Python and proton use the same library, as in the images.
     """
@@ -177,12 +182,14 @@ def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
             context = ssl.SSLContext(protocol)
         for made in contexts:
             limit_steps(made)
+            if protocol is ssl.PROTOCOL_TLS_SERVER:
+                forbid_resumption(made)
     except OpenSslError:
         context = ssl.SSLContext(protocol)
     return context
 
 
-REVOKED = "the certificate of the peer is revoked"
+REVOKED = "the certificate of the peer or of one of its authorities is revoked"
 
 
 def revocations(path: str | None) -> Revocations | None:
@@ -190,8 +197,9 @@ def revocations(path: str | None) -> Revocations | None:
     return TlsFiles(None, None, None, revocations=path or None).read().lists()
 
 
-def _is_in(certificate: bytes | None, lists: Revocations | None) -> bool:
-    return certificate is not None and lists is not None and lists.include(certificate)
+def _is_in(chain: Sequence[bytes] | None, lists: Revocations | None) -> bool:
+    """Also true for a peer with a certificate whose chain is not known."""
+    return lists is not None and chain is not None and (not chain or any(map(lists.include, chain)))
 
 
 class Credentials:
@@ -215,9 +223,9 @@ class Credentials:
         before = replace(self.profile, oldest_valid_ordinal=profile.oldest_valid_ordinal)
         return None if profile == before else Credentials(profile)
 
-    def is_revoked(self, certificate: bytes | None) -> bool:
-        """Whether a peer's certificate, in DER, is revoked, though it may have been accepted before."""
-        return _is_in(certificate, self._revocations)
+    def is_revoked(self, chain: Sequence[bytes] | None) -> bool:
+        """Whether a certificate of a peer's chain (`peer_chain`) is revoked, though it was accepted before."""
+        return _is_in(chain, self._revocations)
 
     @property
     def ordinal(self) -> int:
@@ -270,9 +278,9 @@ class WatchedFiles:
         self._loaded, self._revocations = _mark(contents), lists
         return context
 
-    def is_revoked(self, certificate: bytes | None) -> bool:
-        """Whether a peer's certificate, in DER, is revoked by what was loaded last."""
-        return _is_in(certificate, self._revocations)
+    def is_revoked(self, chain: Sequence[bytes] | None) -> bool:
+        """Whether a certificate of a peer's chain (`peer_chain`) is revoked by what was loaded last."""
+        return _is_in(chain, self._revocations)
 
     def _read(self) -> TlsContents | CredentialsError:
         try:
@@ -285,10 +293,16 @@ def _mark(contents: TlsContents | CredentialsError) -> bytes | str:
     return str(contents) if isinstance(contents, CredentialsError) else contents.digest
 
 
-def peer_certificate(transport: asyncio.BaseTransport | None) -> bytes | None:
-    """The certificate of the peer, in DER; None without TLS or without one."""
+def peer_chain(transport: asyncio.BaseTransport | None) -> Sequence[bytes] | None:
+    """The chain that the handshake has verified, in DER: the certificate of the peer, then its authorities up to a
+    trusted one. None without TLS or without a certificate; empty in a resumed session, which has verified none."""
     session = transport.get_extra_info("ssl_object") if transport is not None else None
-    return session.getpeercert(True) if session is not None else None
+    if session is None or session.getpeercert(True) is None:
+        return None
+    if sys.version_info >= (3, 13):
+        return cast(list[bytes], session.get_verified_chain())
+    # Without a public name before.
+    return [item.public_bytes(_DER) for item in session._sslobj.get_verified_chain() or ()]
 
 
 def certificate_names(certificate: dict[str, Any] | None) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ _INDEX_SSL, _INDEX_SSL_CTX = 0, 1
 _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
 _DNS = 2
 _PEM = 1
-_CRL_CHECK = 0x4
+_CRL_CHECK, _CRL_CHECK_ALL = 0x4, 0x8
+"""The second one alone checks nothing; the first one alone checks only the certificate of the peer itself."""
 _REVOKED = 1
 _NO_TICKET = 1 << 14
 _SET_SESSION_CACHE_MODE, _CACHE_OFF = 44, 0
@@ -65,6 +66,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
     "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
+    "SSL_get0_verified_chain": (_POINTER, (_POINTER,)),
     "BIO_new_mem_buf": (_POINTER, (ctypes.c_char_p, ctypes.c_int)),
     "BIO_free": (ctypes.c_int, (_POINTER,)),
     "PEM_read_bio_X509_CRL": (_POINTER, (_POINTER, _POINTER, _POINTER, ctypes.c_char_p)),
@@ -208,7 +210,10 @@ def limit_steps(context: int) -> None:
 
 
 def add_revocations(context: int, lists: bytes) -> bool:
-    """Make an `SSL_CTX` check certificates of peers against the lists in PEM; False when there are none."""
+    """Make an `SSL_CTX` check peers against the lists in PEM; False when there are none.
+
+    It checks each certificate of the verified chain, which needs a valid list of each authority in the chain.
+    """
     library = _openssl()
     store = library.SSL_CTX_get_cert_store(context)
     lookup = library.X509_STORE_add_lookup(store, library.X509_LOOKUP_file())
@@ -216,7 +221,7 @@ def add_revocations(context: int, lists: bytes) -> bool:
         found = library.X509_load_crl_file(lookup, path.encode(), _PEM) if lookup else 0
     # Errors that stay in the queue of the thread would be taken for errors of a connection.
     library.ERR_clear_error()
-    return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK))
+    return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK | _CRL_CHECK_ALL))
 
 
 class Revocations:
@@ -251,9 +256,12 @@ class Revocations:
             self._library.X509_free(pointer)
 
     def include_peer(self, session: Session) -> bool:
-        """Whether the certificate of a session's peer is revoked."""
-        with session.peer_certificate() as pointer:
-            return pointer is not None and self._include(pointer)
+        """Whether a certificate of the chain of a session's peer is revoked, or the peer has one without a chain."""
+        chain = list(session.peer_chain())
+        if chain:
+            return any(map(self._include, chain))
+        with session.peer_certificate() as certificate:
+            return certificate is not None
 
     def _include(self, pointer: int) -> bool:
         entry = _POINTER()
@@ -292,6 +300,15 @@ class Session:
             yield pointer
         finally:
             self._library.X509_free(pointer)
+
+    def peer_chain(self) -> Iterator[int]:
+        """The `X509` pointers of the chain that the handshake has verified: the peer's certificate, then its
+        authorities up to a trusted one. They are valid as long as the session; none without a certificate, or in a
+        resumed session."""
+        if self._pointer is None or not (chain := self._library.SSL_get0_verified_chain(self._pointer)):
+            return
+        for place in range(self._library.OPENSSL_sk_num(chain)):
+            yield self._library.OPENSSL_sk_value(chain, place)
 
     def release(self) -> None:
         """Give the reference back; only the first call counts."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_certificate
+from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.table import Link, Table
@@ -197,11 +197,7 @@ class ServerLink(asyncio.Protocol):
     def end_if_revoked(self) -> bool:
         """End the connection if its certificate is revoked by now. Whether that is so."""
         credentials, transport = self._owner.credentials, self._transport
-        if (
-            credentials is None
-            or transport is None
-            or not credentials.is_revoked(peer_certificate(transport))
-        ):
+        if credentials is None or transport is None or not credentials.is_revoked(peer_chain(transport)):
             return False
         log.warning("connection ended", extra={"peer": self.peer, "reason": REVOKED})
         self._drop()

@@ -12,7 +12,7 @@ import ssl
 import time
 from typing import Any, Protocol, cast
 
-from isthmus_router.credentials import REVOKED, Credentials, peer_certificate
+from isthmus_router.credentials import REVOKED, Credentials, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
 
@@ -212,7 +212,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def end_if_revoked(self, credentials: Credentials) -> bool:
         """End the connection if `credentials` no longer accept the certificate of the peer. Whether that is so."""
-        revoked = credentials.is_revoked(peer_certificate(self.transport))
+        revoked = credentials.is_revoked(peer_chain(self.transport))
         if revoked:
             self.abort(REVOKED)
         return revoked

@@ -231,6 +231,21 @@ def test_a_router_whose_certificate_is_revoked(
     eventually(lambda: collector.get("/readyz")[0] == 200, "the router is accepted again", PATIENCE)
 
 
+def test_a_router_whose_authority_is_revoked(
+    routers: Routers, collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = Authority(tmp_path_factory.mktemp("certificates"), "network")
+    lost = root.subordinate("lost")
+    router = routers.start("A", lost.issue("A").profile("tls"), sslProfile="tls")
+    tls = {"ca": str(root.file), "crl": str(root.revoke())}
+    collector = collectors(router.port, tls=tls).start()
+    root.revoke(lost)
+    eventually(
+        lambda: "certificate verify failed" in collector.get("/readyz")[1], "the router is refused", PATIENCE
+    )
+    assert collector.metric("connected") == 0
+
+
 def test_a_password_that_is_changed_and_a_policy(
     governed: Governed, collectors: Collectors, tmp_path: Path
 ) -> None:

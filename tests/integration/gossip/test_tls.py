@@ -112,6 +112,23 @@ async def test_a_revoked_member_is_disconnected_and_refused(
     await Peer.greeted(router, context(honest))
 
 
+async def test_a_member_of_a_revoked_authority_is_disconnected_and_refused(
+    authority: Authority, start_router: StartRouter
+) -> None:
+    lost, good = authority.subordinate("lost"), authority.subordinate("good")
+    mallory, honest = lost.issue("mallory"), good.issue("honest")
+    lists = authority.revoke()
+    router = await start_router("--tls-crl", str(lists), identity=authority.issue("router"))
+    open_before = [await Peer.greeted(router, context(identity)) for identity in (mallory, honest)]
+    authority.revoke(lost)
+    await eventually(lambda: router.metric("tls_loads_total") == 1, "the list is loaded")
+    assert await open_before[0].hear() is None
+    open_before[1].say(Heartbeat())
+    assert await open_before[1].hear() == Heartbeat()
+    assert await turned_away(router, context(mallory))
+    await Peer.greeted(router, context(honest))
+
+
 async def test_changed_files_serve_new_connections(
     authority: Authority, tmp_path: Path, start_router: StartRouter
 ) -> None:

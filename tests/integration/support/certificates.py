@@ -46,15 +46,35 @@ class Identity:
 class Authority:
     """A certificate authority. Host names are `localhost` by default, as proton ignores IP addresses."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, superior: Authority | None = None) -> None:
+        """Makes it, signed by `superior`, which those who rely on it trust in its place; or self-signed."""
         self.folder = folder
         self.name = name
-        self._ca = trustme.CA(organization_name=name)
-        self.file = folder / f"{name}-ca.pem"
-        self._ca.cert_pem.write_to_path(str(self.file))
+        self._ca = superior._ca.create_child_ca() if superior else trustme.CA(organization_name=name)
+        self._subordinates: list[Authority] = []
+        self._revoked: tuple[Identity | Authority, ...] = ()
+        self._expired = False
+        """The list is."""
+        self.certificate = folder / f"{name}-ca.pem"
+        self.file = superior.file if superior else self.certificate
+        """What peers trust."""
+        self._ca.cert_pem.write_to_path(str(self.certificate))
 
-    def revoke(self, *identities: Identity) -> Path:
-        """A file with the list of the revoked certificates, in place of the one before."""
+    def subordinate(self, name: str) -> Authority:
+        """An intermediate authority that this one has signed."""
+        made = Authority(self.folder, name, self)
+        self._subordinates.append(made)
+        return made
+
+    def revoke(self, *revoked: Identity | Authority, expired: bool = False) -> Path:
+        """A file with the list of what is revoked, in place of the one before, and with those of subordinates."""
+        self._revoked, self._expired = revoked, expired
+        path = self.folder / f"{self.name}.crl"
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(self._lists())
+        return temporary.replace(path)
+
+    def _lists(self) -> bytes:
         now = datetime.datetime.now(datetime.UTC)
         issuer = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
         key = load_pem_private_key(self._ca.private_key_pem.bytes(), password=None)
@@ -62,17 +82,15 @@ class Authority:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(issuer.subject)
-            .last_update(now - datetime.timedelta(days=1))
-            .next_update(now + datetime.timedelta(days=1))
+            .last_update(now - datetime.timedelta(days=2))
+            .next_update(now + datetime.timedelta(days=-1 if self._expired else 1))
         )
-        for identity in identities:
-            serial = x509.load_pem_x509_certificate(identity.certificate.read_bytes()).serial_number
-            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-            builder = builder.add_revoked_certificate(revoked)
-        path = self.folder / f"{self.name}.crl"
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(builder.sign(key, SHA256()).public_bytes(Encoding.PEM))
-        return temporary.replace(path)
+        for item in self._revoked:
+            serial = x509.load_pem_x509_certificate(item.certificate.read_bytes()).serial_number
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+            builder = builder.add_revoked_certificate(entry)
+        own = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+        return own + b"".join(subordinate._lists() for subordinate in self._subordinates)
 
     def issue(
         self,
@@ -94,6 +112,6 @@ class Authority:
             key_type=key_type,
         )
         certificate, key = self.folder / f"{self.name}-{name}.pem", self.folder / f"{self.name}-{name}.key"
-        leaf.cert_chain_pems[0].write_to_path(str(certificate))
+        certificate.write_bytes(b"".join(item.bytes() for item in leaf.cert_chain_pems))
         leaf.private_key_pem.write_to_path(str(key))
         return Identity(certificate, key, trusted or self.file)

@@ -230,6 +230,28 @@ async def test_sessions_with_a_revoked_site_end(members: Members, tmp_path: Path
     await until(lambda: [reason for _, reason in one.closed] == [REVOKED])
 
 
+async def test_sessions_with_a_site_of_a_revoked_authority_end(members: Members, tmp_path: Path) -> None:
+    """They are refused from then on, whichever site dials."""
+    root = Authority(tmp_path, "company")
+    lost = root.subordinate("lost")
+    own = root.issue("one")
+    lists = {"crl_file": str(root.revoke())}
+    one, two = (
+        sites(members, 1, bridge_profile=profile(identity, **lists))[0]
+        for identity in (own, lost.issue("two"))
+    )
+    await session(two, one)
+    root.revoke(lost)
+    one.driver.reload(bridge_profile=profile(own, files_digest="after", **lists))
+    await until(lambda: [reason for _, reason in one.closed] == [REVOKED])
+    two.driver.bridge.dial(2, "sfo", one.endpoint)
+    await until(lambda: 2 in [number for number, _ in two.closed])
+    one.driver.bridge.dial(3, "nyc", two.endpoint)
+    await until(lambda: 3 in [number for number, _ in one.closed])
+    assert "certificate revoked" in one.closed[-1][1]
+    assert len(one.opened) == 1
+
+
 async def test_nothing_is_told_before_a_call_has_returned(members: Members) -> None:
     """A queue that overflows before there is a connection ends the session, after the call."""
     one, two = sites(members, 2, queue_bytes=1000)

@@ -209,6 +209,29 @@ async def test_connections_with_a_revoked_member_end(members: Members, tmp_path:
     assert b"c" not in one.bodies
 
 
+@pytest.mark.parametrize("dials", [True, False])
+async def test_connections_with_a_member_of_a_revoked_authority_end(
+    members: Members, tmp_path: Path, dials: bool
+) -> None:
+    """The intermediate authority is revoked, while others of its issuer are not; new connections are refused."""
+    root = Authority(tmp_path, "site")
+    lost = root.subordinate("lost")
+    identities = [root.issue("one"), lost.issue("two"), root.subordinate("good").issue("honest")]
+    lists = {"crl_file": str(root.revoke())}
+    one, two, honest = (members.add(profile=profile(identity, **lists)) for identity in identities)
+    for near, far in ((one, two) if dials else (two, one), (one, honest)):
+        near.send(far, b"a")
+        await until(lambda far=far: far.bodies == [b"a"])  # type: ignore[misc]
+    root.revoke(lost)
+    one.driver.reload(profile=profile(identities[0], files_digest="after", **lists))
+    await until(lambda: one.connections == 1 and two.connections == 0)
+    one.send(honest, b"b")
+    await until(lambda: honest.bodies == [b"a", b"b"])
+    two.send(one, b"c")
+    await until(lambda: two.lost != [])
+    assert b"c" not in one.bodies
+
+
 def peer_authority(member: object) -> str:
     """Who has signed the certificate of the member at the other end."""
     (connection,) = member.driver._members._all  # type: ignore[attr-defined]

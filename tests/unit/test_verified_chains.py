@@ -1,0 +1,121 @@
+"""The chain of a peer's certificate that the handshake has verified, and sessions that are resumed and have none."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from cryptography import x509
+from tests.integration.support.certificates import Authority, Identity
+
+from isthmus_router.credentials import TlsFiles, WatchedFiles, peer_chain
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+def files(identity: Identity, lists: Path | None = None) -> TlsFiles:
+    return TlsFiles(
+        str(identity.certificate),
+        str(identity.key),
+        str(identity.trusted),
+        revocations=str(lists) if lists is not None else None,
+    )
+
+
+def shake_hands(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends of a new session, the server's first; `session` is what the client wants to resume."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = server.wrap_bio(to_server, to_client, server_side=True)
+    far = client.wrap_bio(to_client, to_server, session=session)
+    for end in (far, near, far, near):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    near.write(b"x")
+    assert far.read() == b"x"
+    return near, far
+
+
+def transport(end: ssl.SSLObject | None) -> asyncio.BaseTransport:
+    return Mock(asyncio.BaseTransport, get_extra_info={"ssl_object": end}.get)
+
+
+def resumable(identity: Identity, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """Of a server that lets clients resume their sessions."""
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    found.load_cert_chain(identity.certificate, identity.key)
+    found.load_verify_locations(identity.trusted)
+    found.verify_mode, found.maximum_version = ssl.CERT_REQUIRED, version
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "root")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_chain_reaches_from_the_peer_to_the_trusted_authority(
+    root: Authority, version: ssl.TLSVersion
+) -> None:
+    identity = root.subordinate("west").issue("leaf")
+    server, client = (
+        files(identity).read().context(protocol)
+        for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+    )
+    server.maximum_version = version
+    expected = [
+        x509.load_pem_x509_certificate(file.read_bytes())
+        for file in (identity.certificate, root.folder / "west-ca.pem", root.file)
+    ]
+    for end in shake_hands(server, client):
+        chain = peer_chain(transport(end))
+        assert chain is not None
+        assert [x509.load_der_x509_certificate(item) for item in chain] == expected
+
+
+def test_who_shows_no_certificate_has_no_chain(root: Authority) -> None:
+    identity = root.issue("leaf")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(identity.certificate, identity.key)
+    near, _ = shake_hands(server, files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT))
+    watched = WatchedFiles(files(identity, root.revoke()))
+    assert watched.load() is not None
+    for chain in (peer_chain(None), peer_chain(transport(None)), peer_chain(transport(near))):
+        assert chain is None
+        assert not watched.is_revoked(chain)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_servers_resume_no_session(root: Authority, version: ssl.TLSVersion) -> None:
+    """The control shows that the client could."""
+    identity = root.issue("leaf")
+    client = files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT)
+    client.maximum_version = version
+    control = resumable(identity, version)
+    own = files(identity).read().context(ssl.PROTOCOL_TLS_SERVER)
+    for server, resumed in ((control, True), (own, False)):
+        _, first = shake_hands(server, client)
+        _, second = shake_hands(server, client, first.session)
+        assert second.session_reused is resumed
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_peer_whose_chain_is_not_known_is_not_accepted(root: Authority, version: ssl.TLSVersion) -> None:
+    """A session that a server has resumed all the same."""
+    identity = root.issue("leaf")
+    watched = WatchedFiles(files(identity, root.revoke()))
+    assert watched.load() is not None
+    client = files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT)
+    server = resumable(identity, version)
+    near, far = shake_hands(server, client)
+    assert not watched.is_revoked(peer_chain(transport(near)))
+    near, _ = shake_hands(server, client, far.session)
+    assert near.session_reused
+    assert watched.is_revoked(peer_chain(transport(near)))
