@@ -20,6 +20,7 @@ from functools import cache
 
 import cproton_ffi
 
+from isthmus_router.der import serial_and_issuer
 from isthmus_router.pem import in_memory
 
 log = logging.getLogger("SERVER")
@@ -72,7 +73,13 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "PEM_read_bio_X509_CRL": (_POINTER, (_POINTER, _POINTER, _POINTER, ctypes.c_char_p)),
     "X509_CRL_free": (None, (_POINTER,)),
     "X509_CRL_get0_by_cert": (ctypes.c_int, (_POINTER, ctypes.POINTER(_POINTER), _POINTER)),
-    "d2i_X509": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_char_p), ctypes.c_long)),
+    "X509_CRL_get0_by_serial": (ctypes.c_int, (_POINTER, ctypes.POINTER(_POINTER), _POINTER)),
+    "X509_CRL_get_issuer": (_POINTER, (_POINTER,)),
+    "d2i_ASN1_INTEGER": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_char_p), ctypes.c_long)),
+    "ASN1_INTEGER_free": (None, (_POINTER,)),
+    "d2i_X509_NAME": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_char_p), ctypes.c_long)),
+    "X509_NAME_cmp": (ctypes.c_int, (_POINTER, _POINTER)),
+    "X509_NAME_free": (None, (_POINTER,)),
     "X509_free": (None, (_POINTER,)),
     "X509_get_ext_d2i": (_POINTER, (_POINTER, ctypes.c_int, _POINTER, _POINTER)),
     "X509_get_subject_name": (_POINTER, (_POINTER,)),
@@ -244,16 +251,26 @@ class Revocations:
             raise OpenSslError("no certificate revocation list in it")
 
     def include(self, certificate: bytes) -> bool:
-        """Whether a certificate, in DER, is revoked."""
-        start = ctypes.c_char_p(certificate)
-        pointer = self._library.d2i_X509(None, ctypes.byref(start), len(certificate))
-        if not pointer:
-            self._library.ERR_clear_error()
-            return False
+        """Whether a certificate, in DER, is revoked, or cannot be read."""
+        library, entry = self._library, _POINTER()
         try:
-            return self._include(pointer)
+            serial_text, issuer_text = serial_and_issuer(certificate)
+        except ValueError:
+            return True
+        serial = library.d2i_ASN1_INTEGER(None, ctypes.byref(ctypes.c_char_p(serial_text)), len(serial_text))
+        issuer = library.d2i_X509_NAME(None, ctypes.byref(ctypes.c_char_p(issuer_text)), len(issuer_text))
+        try:
+            if not serial or not issuer:
+                library.ERR_clear_error()
+                return True
+            return any(
+                library.X509_NAME_cmp(library.X509_CRL_get_issuer(item), issuer) == 0
+                and library.X509_CRL_get0_by_serial(item, ctypes.byref(entry), serial) == _REVOKED
+                for item in self._lists
+            )
         finally:
-            self._library.X509_free(pointer)
+            library.ASN1_INTEGER_free(serial)
+            library.X509_NAME_free(issuer)
 
     def include_peer(self, session: Session) -> bool:
         """Whether a certificate of the chain of a session's peer is revoked, or the peer has one without a chain."""

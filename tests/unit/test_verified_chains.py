@@ -12,6 +12,7 @@ from cryptography import x509
 from tests.integration.support.certificates import Authority, Identity
 
 from isthmus_router.credentials import TlsFiles, WatchedFiles, peer_chain
+from isthmus_router.openssl import Revocations, Session, made_sessions
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -109,13 +110,24 @@ def test_servers_resume_no_session(root: Authority, version: ssl.TLSVersion) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_peer_whose_chain_is_not_known_is_not_accepted(root: Authority, version: ssl.TLSVersion) -> None:
     """A session that a server has resumed all the same."""
-    identity = root.issue("leaf")
-    watched = WatchedFiles(files(identity, root.revoke()))
+    identity, lists = root.issue("leaf"), root.revoke()
+    watched = WatchedFiles(files(identity, lists))
     assert watched.load() is not None
     client = files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT)
     server = resumable(identity, version)
     near, far = shake_hands(server, client)
     assert not watched.is_revoked(peer_chain(transport(near)))
-    near, _ = shake_hands(server, client, far.session)
+    with made_sessions() as made:
+        near, _ = shake_hands(server, client, far.session)
     assert near.session_reused
     assert watched.is_revoked(peer_chain(transport(near)))
+    session = Session(made[0])
+    assert Revocations(lists.read_bytes()).include_peer(session)
+    session.release()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\x30\x0e\x30\x0c\x02\x02\0\5\x30\x00\x30\x04\x00\x02\0\0"]
+)
+def test_a_certificate_that_cannot_be_read_is_not_accepted(root: Authority, content: bytes) -> None:
+    assert Revocations(root.revoke().read_bytes()).include(content)

@@ -195,7 +195,7 @@ class ServerLink(asyncio.Protocol):
         )
 
     def end_if_revoked(self) -> bool:
-        """End the connection if its certificate is revoked by now. Whether that is so."""
+        """End the connection if its certificate, or that of an authority, is revoked by now. Whether that is so."""
         credentials, transport = self._owner.credentials, self._transport
         if credentials is None or transport is None or not credentials.is_revoked(peer_chain(transport)):
             return False

@@ -203,7 +203,9 @@ class GossipServer:
                 self.tls_loads += 1
                 log.info("credentials loaded; they serve new connections")
                 for link in list(self._links):
-                    link.end_if_revoked()
+                    if link in self._links:
+                        link.end_if_revoked()
+                    await asyncio.sleep(0)  # others are served between them
 
     # What links ask for (`link.Owner`)
 
