@@ -52,10 +52,10 @@ class SslProfileSpec(Model):
 
     crl_key: Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)] | None = None
     """Key of the Secret, such as `ca.crl`, with the certificate revocation lists of the authorities in `ca.crt` in PEM,
-    at most 256 KiB. Listeners, Connectors, RelaySites and GossipRouters refuse revoked certificates, and every
-    certificate of an authority without a list that is valid now. A changed list counts at once, under the same ordinal:
-    connections with certificates that it revokes are closed. Without it, revocation is not
-    checked."""
+    at most 256 KiB, also those of intermediate authorities. Listeners, Connectors, RelaySites and GossipRouters refuse
+    peers with a revoked certificate in their chain, and every certificate of an authority without a list that is valid
+    now. A changed list counts at once, under the same ordinal: connections with certificates that it revokes are
+    closed. Without it, revocation is not checked."""
 
     retention: Retention = Retention()
     """How long connections made with older certificates may stay."""
