@@ -2,8 +2,10 @@
 
 All connections together have a budget of time in each iteration of the event loop. A connection that has received
 something deals with it immediately while the budget lasts and no other connection waits. Otherwise it waits for its
-turn, and the connection that has had the least time comes first (start-time fair queueing): each counts the time that
-it has had, and one that had nothing to do counts on from where those are that have.
+turn, and the connection that has had the least time comes first (start-time fair queueing): each counts the CPU time
+that it has had, and one that had nothing to do counts on from where those are that have. Budgets are of elapsed time,
+which costs less to read. If connections counted elapsed time as well, one during whose turn other processes have the
+processor would wait until each of the others had had as much.
 """
 
 from __future__ import annotations
@@ -27,18 +29,24 @@ class Worker(Protocol):
     """A connection that has received more than it has dealt with."""
 
     served: float
-    """Seconds that it has had, as `Turns` counts them. It begins with 0."""
+    """CPU seconds that it has had while others waited, as `Turns` counts them. It begins with 0."""
 
     def work(self, end: float) -> bool:
-        """Deal with it until about `end`, by the clock of `Turns`. Return whether some is left."""
+        """Deal with it until about `end`, by the monotonic clock. Return whether some is left."""
 
 
 class Turns:
     """Calls the workers that have something to do, each for a short time, until they have nothing left."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._loop = loop
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._waiting: list[tuple[float, int, Worker]] = []
         """A heap: by the time that each has had, and by the order in which they came."""
         self._number = 0
@@ -59,10 +67,9 @@ class Turns:
             self._counted = worker.served
         start = self._clock()
         left = worker.work(start + LONGEST_SECONDS)
-        spent = self._clock() - start
-        worker.served += spent
-        self._spent += spent
+        self._spent += self._clock() - start
         if left:
+            worker.served += LONGEST_SECONDS
             self._wait(worker)
         elif self._spent >= UNCOUNTED_SECONDS:
             self._schedule()
@@ -85,15 +92,17 @@ class Turns:
     def _turn(self) -> None:
         """An iteration of the event loop begins."""
         self._scheduled = False
-        waiting, clock = self._waiting, self._clock
+        waiting, clock, cpu_clock = self._waiting, self._clock, self._cpu_clock
         begin = now = clock()
+        used = cpu_clock()
         try:
             while waiting and now < begin + TURN_SECONDS:
                 part = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, TURN_SECONDS / len(waiting)))
                 self._counted, _, worker = heappop(waiting)
                 left = worker.work(now + part)
-                before, now = now, clock()
-                worker.served += now - before
+                now = clock()
+                before, used = used, cpu_clock()
+                worker.served += used - before
                 if left:
                     self._wait(worker)
         finally:

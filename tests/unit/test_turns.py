@@ -16,8 +16,12 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.lost = 0.0
+        """Seconds in which other processes had the processor."""
         self._soon: list[Callable[[], None]] = []
-        self.turns = Turns(cast(asyncio.AbstractEventLoop, self), lambda: self.now)
+        self.turns = Turns(
+            cast(asyncio.AbstractEventLoop, self), lambda: self.now, lambda: self.now - self.lost
+        )
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
@@ -63,6 +67,21 @@ class Connection:
     @property
     def done(self) -> bool:
         return self.left <= 0
+
+
+class Preempted(Connection):
+    """Other processes have the processor for `seconds` during its first turn."""
+
+    def __init__(self, loop: Loop, seconds: float) -> None:
+        super().__init__(loop)
+        self._seconds = seconds
+
+    def work(self, end: float) -> bool:
+        left = super().work(end)
+        self._loop.now += self._seconds
+        self._loop.lost += self._seconds
+        self._seconds = 0.0
+        return left
 
 
 def test_little_work_is_done_immediately_and_costs_no_call_of_the_loop() -> None:
@@ -116,6 +135,27 @@ def test_one_that_takes_long_with_each_step_pays_for_it_later() -> None:
     assert sum(other.slices) == pytest.approx(sum(costly.slices), abs=0.031)
     costly.receive(0.3)
     assert len(costly.slices) < 10
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_that_loses_the_processor_in_its_turn_does_not_pay_for_it(waits: bool) -> None:
+    loop = Loop()
+    others = [Connection(loop) for _ in range(60)]
+    canary = Preempted(loop, 0.03)
+    if not waits:
+        canary.receive(SHORTEST_SECONDS)
+    for connection in others:
+        connection.receive(1.0)
+    if waits:
+        canary.receive(SHORTEST_SECONDS)
+    while not canary.done:
+        loop.iterate()
+    assert loop.lost == pytest.approx(0.03)
+    start = loop.now
+    canary.receive(SHORTEST_SECONDS)
+    while not canary.done:
+        loop.iterate()
+    assert loop.now - start < 0.03
 
 
 def test_one_that_comes_back_for_each_little_keeps_no_other_from_its_turn() -> None:

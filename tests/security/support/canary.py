@@ -146,8 +146,19 @@ def main_thread_cpu(pid: int) -> float:
         return 0.0
 
 
-def time_without_processor() -> float:
-    """Seconds in which this thread was ready to run, and others had the processors."""
+def cpu_that_counts(pid: int) -> float:
+    """CPU seconds of the main thread of a process, less the seconds in which this thread was ready to run and others
+    had the processors.
+
+    The difference of two results is what the process did while this thread ran or had nothing to do.
+    """
+    while True:
+        before, spent, after = _time_without_processor(), main_thread_cpu(pid), _time_without_processor()
+        if before == after:  # otherwise this thread lost its processor between the two numbers
+            return spent - after
+
+
+def _time_without_processor() -> float:
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
@@ -176,15 +187,11 @@ class _Flight:
         self._sender: Sender = self._ends[1].sender(task["address"])
         self._sender.await_credit()
         self._starts: list[tuple[float, float]] = []
-        """Time when it was due, and what `_spent` was when it was sent."""
+        """Time when it was due, and `cpu_that_counts` of the router when it was sent."""
         self._arrivals: dict[int, tuple[float, float]] = {}
         """Latency and CPU time of the router, by number."""
         self._duplicates = 0
         self._outcomes: dict[int, str] = {}
-
-    def _spent(self) -> float:
-        """CPU time of the router so far, as far as it did not pass while this process had to wait for a processor."""
-        return main_thread_cpu(self._pid) - time_without_processor()
 
     @property
     def _alive(self) -> bool:
@@ -197,7 +204,7 @@ class _Flight:
             now = time.monotonic()
             while due <= now and self._sender.credit > 0:
                 self._sender.send(_HEAD + _NUMBER.pack(len(self._starts)))
-                self._starts.append((due, self._spent()))
+                self._starts.append((due, cpu_that_counts(self._pid)))
                 due += self._period
             self._clients.step(min(0.05, max(0.0, due - time.monotonic())))
             self._collect()
@@ -218,7 +225,7 @@ class _Flight:
                 self._duplicates += 1
                 continue
             start, before = self._starts[number]
-            self._arrivals[number] = now - start, max(0.0, self._spent() - before)
+            self._arrivals[number] = now - start, max(0.0, cpu_that_counts(self._pid) - before)
         for tag, sent in list(self._sender.sent.items()):
             if sent.outcome is not None:
                 self._outcomes[int(tag)] = sent.outcome
