@@ -16,6 +16,7 @@ from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
 from isthmus_router.config.watch import ConfigWatcher
+from isthmus_router.credentials import CredentialsError, revocations
 from isthmus_router.descriptors import raise_limit
 from isthmus_router.garbage import FullCollections
 from isthmus_router.logs import RouterLog
@@ -43,6 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.check:
         for warning in configuration.warnings:
             print(f"warning: {warning}")
+        for profile in configuration.ssl_profiles.values():
+            try:
+                _, remark = revocations(profile)
+            except CredentialsError as error:
+                remark = str(error)
+            if remark:
+                print(f"warning: sslProfile {profile.name}: {remark}")
         print(f"{options.config}: valid")
         return 0
     router_log = RouterLog()

@@ -51,6 +51,8 @@ _REASONS = {
     "BAD_PASSWORD_READ": "the key needs a password",
     "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
 }
+_NAMED = 4
+"""Authorities that a sentence names."""
 _DER = 2
 """`ENCODING_DER` of Python's module `_ssl`."""
 _NO_PEM = "not a PEM file, or not what it should hold"
@@ -160,6 +162,18 @@ class TlsContents:
         except OpenSslError as error:
             raise CredentialsError(f"crlFile {self.files.revocations!r}: {error}") from error
 
+    def remark(self) -> str:
+        """What is probably not as it was meant: authorities without a list. Else empty. Raises CredentialsError."""
+        lists = self.lists()
+        names = lists.unlisted(self.authorities) if lists is not None and self.authorities is not None else ()
+        if not names:
+            return ""
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return (
+            f"crlFile {self.files.revocations!r} has no list of these authorities in caCertFile, and peers whose chain "
+            f"has one of them are refused: {', '.join(names[:_NAMED])}{more}"
+        )
+
 
 def trust(context: ssl.SSLContext, content: bytes) -> None:
     """Give a context authorities or certificate revocation lists that `pem.authorities` has encoded. Raises OSError."""
@@ -192,9 +206,11 @@ def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
 REVOKED = "the certificate of the peer or of one of its authorities is revoked"
 
 
-def revocations(path: str | None) -> Revocations | None:
-    """The lists of a file, if there is to be one. Reads it; raises CredentialsError."""
-    return TlsFiles(None, None, None, revocations=path or None).read().lists()
+def revocations(profile: SslProfileConfig) -> tuple[Revocations | None, str]:
+    """The lists of a profile, if it has any, and what is to be remarked. Reads them; raises CredentialsError."""
+    files = TlsFiles(None, None, profile.ca_cert_file or None, revocations=profile.crl_file or None)
+    contents = files.read()
+    return contents.lists(), contents.remark()
 
 
 def _is_in(chain: Sequence[bytes] | None, lists: Revocations | None) -> bool:
@@ -256,6 +272,8 @@ class WatchedFiles:
         self._loaded: bytes | str | None = None
         """The digest of the contents, or why they cannot be read."""
         self._revocations: Revocations | None = None
+        self.remark = ""
+        """What is probably not as it was meant with what was loaded last."""
 
     def load(self) -> ssl.SSLContext | None:
         """A context for new connections if the contents have changed since the last call, else None.
@@ -269,13 +287,13 @@ class WatchedFiles:
             if isinstance(contents, CredentialsError):
                 raise contents
             context = contents.context(ssl.PROTOCOL_TLS_SERVER)
-            lists = contents.lists()
+            lists, remark = contents.lists(), contents.remark()
         except CredentialsError:
             self._loaded = _mark(contents)
             raise
         if _mark(self._read()) != _mark(contents):
             return None  # in the middle of a replacement; the next call sees all of it
-        self._loaded, self._revocations = _mark(contents), lists
+        self._loaded, self._revocations, self.remark = _mark(contents), lists, remark
         return context
 
     def is_revoked(self, chain: Sequence[bytes] | None) -> bool:

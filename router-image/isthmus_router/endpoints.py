@@ -16,7 +16,7 @@ from isthmus_router.amqp.listener import RETRY_SECONDS, Listener
 from isthmus_router.amqp.settings import Settings, connector_settings, listener_settings
 from isthmus_router.amqp.tls import TlsError
 from isthmus_router.config.diff import Changes
-from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig
+from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig, SslProfileConfig
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Condition
@@ -100,6 +100,8 @@ class Endpoints:
 
     async def open(self) -> None:
         """Listen and begin to connect."""
+        for profile in self._configuration.ssl_profiles.values():
+            await self._read_lists(profile)
         for listener in self._configuration.listeners:
             await self._add_listener(listener)
         for connector in self._configuration.connectors:
@@ -135,10 +137,18 @@ class Endpoints:
         for change in changes.ssl_profiles_changed:
             if change.oldest_valid_raised:
                 self._driver.close_generations(change.new.name, change.new.oldest_valid_ordinal)
-            # Files that cannot be used have been reported with the credentials.
-            with contextlib.suppress(CredentialsError):
-                self._driver.revoke(
-                    change.new.name, await asyncio.to_thread(revocations, change.new.crl_file)
+        for profile in (*changes.ssl_profiles_added, *(item.new for item in changes.ssl_profiles_changed)):
+            await self._read_lists(profile)
+
+    async def _read_lists(self, profile: SslProfileConfig) -> None:
+        """Connections that they revoke are closed, and authorities without a list are told."""
+        # Files that cannot be used are reported with the credentials.
+        with contextlib.suppress(CredentialsError):
+            lists, remark = await asyncio.to_thread(revocations, profile)
+            self._driver.revoke(profile.name, lists)
+            if remark:
+                log.warning(
+                    "revocation lists incomplete", extra={"sslProfile": profile.name, "reason": remark}
                 )
 
     async def _add_listener(self, config: ListenerConfig) -> None:

@@ -21,7 +21,6 @@ from functools import cache
 import cproton_ffi
 
 from isthmus_router.der import serial_and_issuer
-from isthmus_router.pem import in_memory
 
 log = logging.getLogger("SERVER")
 
@@ -37,10 +36,12 @@ MOST_NAMES = 256
 _INDEX_SSL, _INDEX_SSL_CTX = 0, 1
 _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
 _DNS = 2
-_PEM = 1
 _CRL_CHECK, _CRL_CHECK_ALL = 0x4, 0x8
 """The second one alone checks nothing; the first one alone checks only the certificate of the peer itself."""
 _REVOKED = 1
+_NO_LIST, _OTHER_HOST = 3, 50
+"""Results of the verification: there is no list of an authority; proton has found no name that is the host's."""
+_LONGEST_NAME = 256
 _NO_TICKET = 1 << 14
 _SET_SESSION_CACHE_MODE, _CACHE_OFF = 44, 0
 _POINTER = ctypes.c_void_p
@@ -57,9 +58,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "SSL_CTX_set_num_tickets": (ctypes.c_int, (_POINTER, ctypes.c_size_t)),
     "SSL_CTX_set_options": (ctypes.c_uint64, (_POINTER, ctypes.c_uint64)),
     "SSL_CTX_get_cert_store": (_POINTER, (_POINTER,)),
-    "X509_LOOKUP_file": (_POINTER, ()),
-    "X509_STORE_add_lookup": (_POINTER, (_POINTER, _POINTER)),
-    "X509_load_crl_file": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
+    "X509_STORE_add_crl": (ctypes.c_int, (_POINTER, _POINTER)),
     "X509_STORE_set_flags": (ctypes.c_int, (_POINTER, ctypes.c_ulong)),
     "ERR_clear_error": (None, ()),
     "SSL_CTX_set_info_callback": (None, (_POINTER, _INFO)),
@@ -68,6 +67,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "SSL_free": (None, (_POINTER,)),
     "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
     "SSL_get0_verified_chain": (_POINTER, (_POINTER,)),
+    "SSL_get_verify_result": (ctypes.c_long, (_POINTER,)),
+    "X509_verify_cert_error_string": (ctypes.c_char_p, (ctypes.c_long,)),
     "BIO_new_mem_buf": (_POINTER, (ctypes.c_char_p, ctypes.c_int)),
     "BIO_free": (ctypes.c_int, (_POINTER,)),
     "PEM_read_bio_X509_CRL": (_POINTER, (_POINTER, _POINTER, _POINTER, ctypes.c_char_p)),
@@ -81,6 +82,9 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "X509_NAME_cmp": (ctypes.c_int, (_POINTER, _POINTER)),
     "X509_NAME_free": (None, (_POINTER,)),
     "X509_free": (None, (_POINTER,)),
+    "X509_get_issuer_name": (_POINTER, (_POINTER,)),
+    "X509_NAME_oneline": (ctypes.c_char_p, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
+    "PEM_read_bio_X509_AUX": (_POINTER, (_POINTER, _POINTER, _POINTER, ctypes.c_char_p)),
     "X509_get_ext_d2i": (_POINTER, (_POINTER, ctypes.c_int, _POINTER, _POINTER)),
     "X509_get_subject_name": (_POINTER, (_POINTER,)),
     "X509_NAME_get_index_by_NID": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int)),
@@ -216,23 +220,8 @@ def limit_steps(context: int) -> None:
     _openssl().SSL_CTX_set_info_callback(context, _step_taken)
 
 
-def add_revocations(context: int, lists: bytes) -> bool:
-    """Make an `SSL_CTX` check peers against the lists in PEM; False when there are none.
-
-    It checks each certificate of the verified chain, which needs a valid list of each authority in the chain.
-    """
-    library = _openssl()
-    store = library.SSL_CTX_get_cert_store(context)
-    lookup = library.X509_STORE_add_lookup(store, library.X509_LOOKUP_file())
-    with in_memory(lists) as path:
-        found = library.X509_load_crl_file(lookup, path.encode(), _PEM) if lookup else 0
-    # Errors that stay in the queue of the thread would be taken for errors of a connection.
-    library.ERR_clear_error()
-    return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK | _CRL_CHECK_ALL))
-
-
 class Revocations:
-    """Certificate revocation lists, to look certificates up that were accepted before."""
+    """Certificate revocation lists, for handshakes and to look certificates up that were accepted before."""
 
     def __init__(self, data: bytes) -> None:
         """Decodes lists in PEM; raises OpenSslError."""
@@ -249,6 +238,45 @@ class Revocations:
             self._library.ERR_clear_error()
         if not self._lists:
             raise OpenSslError("no certificate revocation list in it")
+
+    def check(self, context: int) -> bool:
+        """Make an `SSL_CTX` check peers against these lists; False when it does not.
+
+        It checks each certificate of the verified chain, which needs a valid list of each authority in the chain.
+        """
+        library = self._library
+        store = library.SSL_CTX_get_cert_store(context)
+        added = all(library.X509_STORE_add_crl(store, item) for item in self._lists)
+        # Errors that stay in the queue of the thread would be taken for errors of a connection.
+        library.ERR_clear_error()
+        return added and bool(library.X509_STORE_set_flags(store, _CRL_CHECK | _CRL_CHECK_ALL))
+
+    def unlisted(self, authorities: bytes) -> tuple[str, ...]:
+        """The names of the certificates in PEM that none of the lists is from."""
+        library, found = self._library, []
+        source = library.BIO_new_mem_buf(authorities, len(authorities))
+        try:
+            while item := library.PEM_read_bio_X509_AUX(source, None, None, b""):
+                name = library.X509_get_subject_name(item)
+                if not self._is_from(name):
+                    found.append(_one_line(library, name))
+                library.X509_free(item)
+        finally:
+            library.BIO_free(source)
+            library.ERR_clear_error()
+        return tuple(dict.fromkeys(found))
+
+    def first_unlisted(self, session: Session) -> str | None:
+        """The name of the first authority in the chain of a session's peer that none of the lists is from."""
+        issuers = map(self._library.X509_get_issuer_name, session.peer_chain())
+        name = next((name for name in issuers if not self._is_from(name)), None)
+        return _one_line(self._library, name) if name is not None else None
+
+    def _is_from(self, name: int) -> bool:
+        library = self._library
+        return any(
+            library.X509_NAME_cmp(library.X509_CRL_get_issuer(item), name) == 0 for item in self._lists
+        )
 
     def include(self, certificate: bytes) -> bool:
         """Whether a certificate, in DER, is revoked, or cannot be read."""
@@ -284,6 +312,13 @@ class Revocations:
         entry = _POINTER()
         look_up = self._library.X509_CRL_get0_by_cert
         return any(look_up(item, ctypes.byref(entry), pointer) == _REVOKED for item in self._lists)
+
+
+def _one_line(library: ctypes.CDLL, name: int) -> str:
+    """A name in ASCII, without characters that are not printable, and not longer than a log line should be."""
+    buffer = ctypes.create_string_buffer(_LONGEST_NAME)
+    library.X509_NAME_oneline(name, buffer, _LONGEST_NAME)
+    return buffer.value.decode("ascii", "backslashreplace")
 
 
 def _free_lists(library: ctypes.CDLL, lists: list[int]) -> None:
@@ -326,6 +361,18 @@ class Session:
             return
         for place in range(self._library.OPENSSL_sk_num(chain)):
             yield self._library.OPENSSL_sk_value(chain, place)
+
+    def why_untrusted(self, lists: Revocations | None, host: str | None) -> str:
+        """Why the certificate of the peer, which should be that of `host`, was not accepted; empty if it was."""
+        result = self._library.SSL_get_verify_result(self._pointer) if self._pointer is not None else 0
+        if result == 0:
+            return ""
+        if result == _OTHER_HOST:
+            return f"no dNSName in it is {host!r}"
+        reason: str = self._library.X509_verify_cert_error_string(result).decode("ascii", "backslashreplace")
+        if result == _NO_LIST and lists is not None and (name := lists.first_unlisted(self)) is not None:
+            reason += f": crlFile has no list of the authority {name}"
+        return reason
 
     def release(self) -> None:
         """Give the reference back; only the first call counts."""

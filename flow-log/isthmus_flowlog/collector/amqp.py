@@ -99,9 +99,12 @@ def ssl_domain(tls: Tls) -> SSLDomain:
         with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
             domain.set_trusted_ca_db(authorities)
     if tls.crl is not None:
-        lists = pem.authorities(pem.read(tls.crl, pem.MOST_LIST_BYTES))
-        if not (len(contexts) == 1 and openssl.add_revocations(contexts[0], lists)):
-            raise SSLException(f"{tls.crl} has no usable certificate revocation list")
+        try:
+            lists = openssl.Revocations(pem.authorities(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
+        except OpenSslError as error:
+            raise SSLException(f"{tls.crl}: {error}") from error
+        if not (len(contexts) == 1 and lists.check(contexts[0])):
+            raise SSLException(f"{tls.crl} cannot be used")
     if tls.cert is not None and tls.key is not None:
         chain, key = pem.chain(pem.read(tls.cert)), pem.read(tls.key)
         with pem.in_memory(chain) as chain_file, pem.in_memory(key) as key_file:

@@ -26,7 +26,7 @@ from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD
-from isthmus_router.amqp.tls import explain_failure
+from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
@@ -384,8 +384,17 @@ class AmqpConnection(ConnectionState):
         condition = condition_of(lib.pn_transport_condition(self.transport))
         if condition and not self.close_reason:
             self.close_reason = explain_failure(condition[0], condition[1])
+            if UNTRUSTED in self.close_reason and (why := self._why_untrusted()):
+                self.close_reason += f": {why}"
             if not self.incoming and condition[0] == UNAUTHORIZED:
                 self.close_reason += password_hint(self.transport, self.settings, local=self._local)
+
+    def _why_untrusted(self) -> str:
+        """Proton does not tell."""
+        tls, session = self.settings.tls, self._tls_session
+        if tls is None or session is None:
+            return ""
+        return session.why_untrusted(tls.revocations, self.settings.hostname)
 
     def close(self, condition: Condition | None = None) -> None:
         """Send a close frame; the socket goes once the peer answers, or after a while."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.tls import UNTRUSTED, TlsDomain, why_untrusted
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
 from isthmus_router.core.roles import Role
 
@@ -184,18 +183,7 @@ class Dialler:
         opened_at, self._opened_at = self._opened_at, None
         if opened_at is not None and self.driver.loop.time() >= opened_at + PROVEN_SECONDS:
             self._backoff.reset()
-        if self.settings.tls is not None and UNTRUSTED in reason and not self._retired:
-            self._task = self.driver.loop.create_task(self._untrusted(self.settings.tls, reason))
-        else:
-            self._failed(reason)
-
-    async def _untrusted(self, tls: TlsDomain, reason: str) -> None:
-        """Say which of the possible causes it is before the next attempt."""
-        config = self.config
-        why = await asyncio.to_thread(
-            why_untrusted, tls, config.host, config.port, verify_hostname=config.verify_hostname
-        )
-        self._failed(f"{reason}: {why}" if why else reason)
+        self._failed(reason)
 
     def retire(self) -> None:
         """Connect no more. A connection that is open stays; one that is about to open is given up.

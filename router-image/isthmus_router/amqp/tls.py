@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import ssl
 import weakref
 from collections.abc import Mapping
@@ -24,10 +23,8 @@ from isthmus_router.credentials import (
     TlsContents,
     TlsFiles,
     cipher_list,
-    trust,
 )
 
-PROBE_SECONDS = 5.0
 _NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": ""}
 """Proton has OpenSSL load the system's authorities into every domain. That would trust them beside the configured
 ones, take a megabyte, and hold up the event loop for tens of milliseconds."""
@@ -44,6 +41,8 @@ class TlsDomain:
         self.profile = profile.name
         self.ordinal = profile.ordinal
         self.ca_cert_file = profile.ca_cert_file
+        self.revocations: openssl.Revocations | None = None
+        """What peers are checked against."""
         os.environ.update(_NO_AUTHORITIES)
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
         contexts: list[int] = []
@@ -70,11 +69,14 @@ class TlsDomain:
             raise TlsError(f"sslProfile {name}: {error}") from error
         try:
             self._configure(profile, contents, server=server, verify_peer=verify_peer)
-            if contents.revocations is not None:
-                revoking = len(contexts) == 1 and openssl.add_revocations(contexts[0], contents.revocations)
-                self._check(0 if revoking else -1, "crlFile", profile.crl_file)
+            self.revocations = contents.lists()
+        except CredentialsError as error:
+            raise TlsError(f"sslProfile {name}: {error}") from error
         except OSError as error:  # no descriptor for a file in memory
             raise TlsError(f"sslProfile {name}: {error.strerror}") from error
+        if self.revocations is not None:
+            revoking = len(contexts) == 1 and self.revocations.check(contexts[0])
+            self._check(0 if revoking else -1, "crlFile", profile.crl_file)
 
     def _check(self, code: int, attribute: str, value: str | None) -> None:
         if code != 0:
@@ -225,24 +227,3 @@ def explain_failure(name: str, description: str) -> str:
         if known in words:
             return f"TLS handshake failed: {explanation} ({words})"
     return f"TLS failed: {words}"
-
-
-def why_untrusted(tls: TlsDomain, host: str, port: int, *, verify_hostname: bool) -> str | None:
-    """Why a server's certificate is not accepted: proton does not tell, so ask once more with Python's TLS.
-
-    Blocks for up to `PROBE_SECONDS`. None when there is nothing to be found out that way.
-    """
-    if not tls.ca_cert_file:
-        return None
-    try:
-        contents = TlsFiles(None, None, tls.ca_cert_file).read()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = verify_hostname
-        trust(context, contents.authorities or b"")
-        with socket.create_connection((host, port), PROBE_SECONDS) as sock:
-            context.wrap_socket(sock, server_hostname=host).close()
-    except ssl.SSLCertVerificationError as error:
-        return error.verify_message
-    except (OSError, ValueError, CredentialsError):
-        return None
-    return f"no dNSName in it is {host!r}" if verify_hostname else None

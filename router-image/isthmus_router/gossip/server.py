@@ -103,6 +103,7 @@ class GossipServer:
         """Listens. Raises CredentialsError."""
         if self.credentials is not None:
             self._context = await asyncio.to_thread(self.credentials.load)
+            _tell(self.credentials)
         self._listener.start(self._accepted)
 
     async def run(self) -> None:
@@ -202,6 +203,7 @@ class GossipServer:
                 self._context = context
                 self.tls_loads += 1
                 log.info("credentials loaded; they serve new connections")
+                _tell(credentials)
                 for link in list(self._links):
                     if link in self._links:
                         link.end_if_revoked()
@@ -272,3 +274,8 @@ class GossipServer:
         for link in touched:
             if not link.ended:
                 link.flush()
+
+
+def _tell(credentials: WatchedFiles) -> None:
+    if credentials.remark:
+        log.warning("revocation lists incomplete", extra={"reason": credentials.remark})

@@ -129,6 +129,20 @@ async def test_a_member_of_a_revoked_authority_is_disconnected_and_refused(
     await Peer.greeted(router, context(honest))
 
 
+async def test_a_list_that_is_missing_is_told(
+    authority: Authority, tmp_path: Path, start_router: StartRouter
+) -> None:
+    other = Authority(tmp_path, "other")
+    lists = str(other.revoke().rename(tmp_path / "lists.crl"))
+    router = await start_router("--tls-crl", lists, identity=authority.issue("router"))
+    assert "no list of these authorities in caCertFile" in router.log
+    assert await turned_away(router, context(authority.issue("member")))
+    authority.revoke().rename(lists)
+    await eventually(lambda: router.metric("tls_loads_total") == 1, "the list is loaded")
+    await Peer.greeted(router, context(authority.issue("member")))
+    assert router.log.count("revocation lists incomplete") == 1
+
+
 async def test_changed_files_serve_new_connections(
     authority: Authority, tmp_path: Path, start_router: StartRouter
 ) -> None:
