@@ -289,6 +289,20 @@ def revocations_expiry(lists: bytes) -> datetime | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
+@lru_cache(maxsize=128)
+def unlisted(authorities: bytes, certificate: bytes | None, lists: bytes) -> tuple[str, ...]:
+    """The names of authorities that none of the lists is from: of those in a bundle, and of those that have signed the
+    certificates of a chain. All are in PEM. Empty where the lists cannot be read."""
+    needed = [item.subject for item in x509.load_pem_x509_certificates(authorities)]
+    if certificate is not None:
+        needed += [item.issuer for item in x509.load_pem_x509_certificates(certificate)]
+    try:
+        present = {item.issuer for item in _lists(lists)}
+        return tuple(item.rfc4514_string() for item in dict.fromkeys(needed) if item not in present)
+    except Exception:
+        return ()
+
+
 @lru_cache(maxsize=512)
 def examine(authorities: bytes | None, certificate: bytes | None, key: bytes | None) -> Examined:
     """Looks at `ca.crt`, `tls.crt` and `tls.key`, each in PEM; what is absent is not judged."""

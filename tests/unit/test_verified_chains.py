@@ -131,3 +131,33 @@ def test_a_peer_whose_chain_is_not_known_is_not_accepted(root: Authority, versio
 )
 def test_a_certificate_that_cannot_be_read_is_not_accepted(root: Authority, content: bytes) -> None:
     assert Revocations(root.revoke().read_bytes()).include(content)
+
+
+@pytest.mark.parametrize("revoked", ["", "complete", "delta"])
+def test_delta_lists_revoke_beside_complete_lists(root: Authority, tmp_path: Path, revoked: str) -> None:
+    """A newer delta list hides nothing of the complete list: OpenSSL only looks at that one, and the look that follows
+    each handshake is at both."""
+    identity, lists = root.issue("leaf"), tmp_path / "both.crl"
+    texts = [
+        root.revoke(*([identity] if kind == revoked else []), delta=kind == "delta").read_bytes()
+        for kind in ("complete", "delta")
+    ]
+    lists.write_bytes(b"".join(texts))
+    watched = WatchedFiles(files(identity, lists))
+    client = files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT)
+    server = watched.load()
+    assert server is not None
+    if revoked == "complete":
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+            shake_hands(server, client)
+        return
+    near, _ = shake_hands(server, client)
+    assert watched.is_revoked(peer_chain(transport(near))) is (revoked == "delta")
+
+
+def test_a_delta_list_alone_is_not_enough(root: Authority) -> None:
+    identity = root.issue("leaf")
+    server = WatchedFiles(files(identity, root.revoke(delta=True))).load()
+    assert server is not None
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get certificate CRL"):
+        shake_hands(server, files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT))

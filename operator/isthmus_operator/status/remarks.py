@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ..certificates import fitness, is_signed
+from ..certificates import fitness, is_signed, unlisted
 from ..resources.sslprofile import SslProfileSpec
 from ..rotation import Ledger
 from .conditions import Verdict, no, yes
 from .usage import ProfileFacts, Usage
 
 _NAMED = 4
-"""Hosts that a sentence names."""
+"""Hosts or authorities that a sentence names."""
+_LONGEST = 256
+"""Characters of each."""
 
 
 def questionable(facts: ProfileFacts) -> Verdict:
@@ -21,6 +23,7 @@ def questionable(facts: ProfileFacts) -> Verdict:
     found = [
         *(("NumberIgnored", text) for text in _numbers(facts.profile.spec, facts.ledger)),
         *(("CertificateUnfit", text) for text in _certificate(facts.ledger, facts.usage)),
+        *(("ListMissing", text) for text in _lists(facts.ledger)),
     ]
     if not found:
         return no("AsExpected", "")
@@ -59,9 +62,24 @@ def _certificate(ledger: Ledger, usage: Usage) -> Iterator[str]:
         yield "tls.crt is not for clients, but connectors present it: issue it with the usage client auth"
     missing = [host for host in usage.hosts if not found.names_host(host)]
     if missing:
-        more = len(missing) - _NAMED
-        named = ", ".join(missing[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         yield (
-            f"tls.crt does not name {named}, which connectors expect: issue it with such subject alternative names, "
-            "or set tls.verifyHostname of the Connectors to false"
+            f"tls.crt does not name {_first(missing)}, which connectors expect: issue it with such subject alternative "
+            "names, or set tls.verifyHostname of the Connectors to false"
         )
+
+
+def _lists(ledger: Ledger) -> Iterator[str]:
+    authorities = ledger.material.get("ca.crt")
+    if ledger.revocations is None or authorities is None:
+        return
+    missing = unlisted(authorities, ledger.certificate, ledger.revocations)
+    if missing:
+        yield (
+            f"spec.crlKey names no certificate revocation list of {_first(missing)}, so peers whose chain has such an "
+            "authority are refused: add the list, or take the authority out of ca.crt"
+        )
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(name[:_LONGEST] for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

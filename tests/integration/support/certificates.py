@@ -53,7 +53,7 @@ class Authority:
         self._ca = superior._ca.create_child_ca() if superior else trustme.CA(organization_name=name)
         self._subordinates: list[Authority] = []
         self._revoked: tuple[Identity | Authority, ...] = ()
-        self._expired = False
+        self._expired = self._delta = False
         """The list is."""
         self.certificate = folder / f"{name}-ca.pem"
         self.file = superior.file if superior else self.certificate
@@ -66,9 +66,12 @@ class Authority:
         self._subordinates.append(made)
         return made
 
-    def revoke(self, *revoked: Identity | Authority, expired: bool = False) -> Path:
-        """A file with the list of what is revoked, in place of the one before, and with those of subordinates."""
-        self._revoked, self._expired = revoked, expired
+    def revoke(self, *revoked: Identity | Authority, expired: bool = False, delta: bool = False) -> Path:
+        """A file with the list of what is revoked, in place of the one before, and with those of subordinates.
+
+        `delta`: the list only has what was revoked since list 1.
+        """
+        self._revoked, self._expired, self._delta = revoked, expired, delta
         path = self.folder / f"{self.name}.crl"
         temporary = path.with_suffix(".new")
         temporary.write_bytes(self._lists())
@@ -82,9 +85,12 @@ class Authority:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(issuer.subject)
-            .last_update(now - datetime.timedelta(days=2))
-            .next_update(now + datetime.timedelta(days=-1 if self._expired else 1))
+            .last_update(now - datetime.timedelta(days=1 if self._delta else 2))
+            .next_update(now + datetime.timedelta(hours=-1 if self._expired else 24))
         )
+        if self._delta:
+            builder = builder.add_extension(x509.CRLNumber(2), critical=False)
+            builder = builder.add_extension(x509.DeltaCRLIndicator(1), critical=True)
         for item in self._revoked:
             serial = x509.load_pem_x509_certificate(item.certificate.read_bytes()).serial_number
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()

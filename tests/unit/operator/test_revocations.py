@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -30,10 +31,11 @@ LISTENER = {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}}
 CHECKED = Wish(crl_key="revoked.pem")
 
 
-def revoking(*serials: int, days: int = 1) -> bytes:
-    """A list of the tests' authority in PEM, which expires after so many days."""
-    issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
-    key = load_pem_private_key(authority().private_key_pem.bytes(), password=None)
+def revoking(*serials: int, days: int = 1, by: trustme.CA | None = None) -> bytes:
+    """A list of an authority, or else of that of the tests, in PEM, which expires after so many days."""
+    by = by or authority()
+    issuer = x509.load_pem_x509_certificate(by.cert_pem.bytes())
+    key = load_pem_private_key(by.private_key_pem.bytes(), password=None)
     assert isinstance(key, EllipticCurvePrivateKey)
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)

@@ -9,14 +9,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.unit.operator.certificates import NOW, authorities
+from tests.unit.operator.certificates import NOW, authorities, issued
+from tests.unit.operator.certificates import authority as named_authority
 from tests.unit.operator.sslprofiles import NETWORK, ledger, rendered
-from tests.unit.operator.support import gossip_router, model, relay_site, router, ssl_profile
+from tests.unit.operator.support import authority, gossip_router, model, relay_site, router, ssl_profile
+from tests.unit.operator.test_revocations import CHECKED, revoking
 
 from isthmus_operator.facts import router_facts
 from isthmus_operator.model import NamespaceModel, Problem
@@ -280,6 +283,36 @@ def test_a_certificate_that_does_not_do_for_its_use_is_told(found: Ledger, texts
     assert all(text in message for text in texts)
     assert message.count("tls.crt is not") + message.count("does not name") == len(texts)
     assert questionable(facts(found))[0] == "False", "nobody uses it"
+
+
+def test_authorities_without_a_revocation_list_are_told() -> None:
+    """Those in `ca.crt`, and those that have signed the certificates in `tls.crt`."""
+    root = trustme.CA()
+    leaf = root.create_child_ca().issue_cert("west.example", not_after=NOW + timedelta(days=1))
+    chain = b"".join(item.bytes() for item in leaf.cert_chain_pems)
+    missing = [item.issuer.rfc4514_string() for item in x509.load_pem_x509_certificates(chain)]
+    offer = {
+        "tls.crt": chain,
+        "tls.key": leaf.private_key_pem.bytes(),
+        "ca.crt": authority().cert_pem.bytes(),
+        "revoked.pem": revoking(),
+    }
+    for wish, told in ((CHECKED, True), (Wish(), False)):
+        found = adopt(None, "server", offer, wish, Past(), NOW).ledger
+        assert found is not None
+        holds, reason, message = questionable(facts(found))
+        assert (holds, reason) == (("True", "ListMissing") if told else ("False", "AsExpected"))
+        assert (f"list of {missing[0]}, {missing[1]}, so peers" in message) is told
+    complete = adopt(
+        None,
+        "server",
+        {**issued(1), "revoked.pem": revoking(by=named_authority("first"))},
+        CHECKED,
+        Past(),
+        NOW,
+    )
+    assert complete.ledger is not None
+    assert questionable(facts(complete.ledger))[0] == "False"
 
 
 def test_a_refused_secret_degrades_what_is_in_service() -> None:
