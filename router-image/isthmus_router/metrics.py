@@ -67,6 +67,8 @@ class MetricsSnapshot:
     routing_messages_dropped: int = 0
     routing_addresses_refused: int = 0
     """Addresses of other routers for which there was no room."""
+    edge_link_routes_ignored: int = 0
+    """Those that edges, or the interior of an edge, have announced beyond the room for them."""
     routers_without_place: Mapping[str, int] = field(default_factory=dict)
     """Since the start: `refused` by the full table of routers, or `displaced` from it by another one."""
     listeners: Mapping[str, int] = field(default_factory=dict)
@@ -158,6 +160,11 @@ class _SnapshotCollector(Collector):
             "routing_addresses_refused",
             "Addresses that other routers announced and that found no room.",
             s.routing_addresses_refused,
+        )
+        yield _counter(
+            "edge_link_routes_ignored",
+            "Link routes that edges, or the interior of an edge, announced and that found no room.",
+            s.edge_link_routes_ignored,
         )
         yield _counter(
             "routers_without_place",

@@ -257,7 +257,9 @@ class RouterProcess:
         if connection is None:
             raise ActionRefusedError("the connection is gone")
         direction = CoreDirection.IN if row.incoming else CoreDirection.OUT
-        self.link_routing.make(connection, row.name, row.pattern, direction)
+        refusal = self.link_routing.make(connection, row.name, row.pattern, direction)
+        if refusal is not None:
+            raise ActionRefusedError(refusal.description)
         self.driver.flush()
 
     def end_link_route(self, row: ConnectionLinkRouteRow) -> None:

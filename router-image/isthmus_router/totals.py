@@ -150,6 +150,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         routing_messages_refused=interior.engine.refused_messages if interior is not None else 0,
         routing_messages_dropped=interior.rates.dropped if interior is not None else 0,
         routing_addresses_refused=interior.engine.refused_addresses if interior is not None else 0,
+        edge_link_routes_ignored=process.edge_link_routes.ignored,
         routers_without_place=(
             {"refused": interior.engine.refused_routers, "displaced": interior.engine.displaced_routers}
             if interior is not None

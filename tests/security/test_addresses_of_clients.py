@@ -1,12 +1,15 @@
-"""A client that receives from more addresses than other routers remember of its router."""
+"""A client that has more addresses or link routes than other routers remember of its router."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.integration.support.client import Clients
+from tests.integration.support.management import Manager
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Routers, connector, eventually, listener
 from tests.security.support.canary import Canary
-from tests.security.support.frames import Flood, attach, begin, opening
+from tests.security.support.frames import Flood, attach, begin, flow, opening
 
 from isthmus_router.core.claims import MOST_CHARACTERS
 
@@ -14,6 +17,8 @@ LONG = 4_000
 """Characters of an address."""
 NUMBER = MOST_CHARACTERS // LONG + 200
 IN_A_SESSION = 250
+ON_A_CONNECTION = 900
+"""Link routes."""
 PATIENCE = 120
 
 
@@ -39,3 +44,33 @@ def test_one_client_does_not_fill_the_room_for_all(routers: Routers, clients: Cl
         assert b.metric("routing_addresses_refused_total") == 0
     canary.report.check()
     eventually(lambda: a.metric("links", 'type="endpoint"') < 10, "its links are gone", PATIENCE)
+
+
+def test_link_routes_of_one_client_do_not_fill_the_room_for_all(routers: Routers, clients: Clients) -> None:
+    port, writable = free_port(), free_port()
+    a = routers.start(
+        "A",
+        listener(port, "inter-router", name="routers"),
+        listener(writable, name="writable", management="write"),
+        mode="interior",
+    )
+    b = routers.start("B", connector(port, name="to-A"), mode="interior")
+    statuses: Counter[int] = Counter()
+    with Canary(a, receive_at=b) as canary:
+        for connection in range(NUMBER // ON_A_CONNECTION + 1):
+            manager = Manager(clients.connect(writable))
+            for n in range(ON_A_CONNECTION):
+                pattern = f"{connection}.{n}.".ljust(LONG, "x")
+                body = {"pattern": pattern, "direction": "in"}
+                answer = manager.request("CREATE", body, type="router.connection.linkRoute", name=f"{n}")
+                statuses[answer.properties["statusCode"]] += 1
+                if answer.properties["statusCode"] != 201:
+                    assert "no more room for it" in answer.properties["statusDescription"]
+                    break
+        assert statuses[201] <= MOST_CHARACTERS // LONG // 2
+        assert statuses[400] > 3
+        with Flood(a.port, address="127.0.0.2") as other:
+            other.send(opening(), begin(), attach(0, "other", "orders", receiver=True), flow(0, 10))
+            clients.connect(b.port).sender("orders").await_credit()
+        assert b.metric("routing_addresses_refused_total") == 0
+    canary.report.check()

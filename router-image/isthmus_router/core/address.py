@@ -16,7 +16,7 @@ character of every key instead, and shares no mobile address with this family.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from itertools import chain
@@ -27,7 +27,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 
 if TYPE_CHECKING:
-    from isthmus_router.core.model import Link
+    from isthmus_router.core.model import Connection, Link
     from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
     from isthmus_router.core.receivers import Receivers
     from isthmus_router.core.routes import Route
@@ -421,6 +421,10 @@ class LinkRouteState(Protocol):
     @property
     def offered(self) -> bool:
         """Whether its links find a container by way of this router."""
+
+    @property
+    def users(self) -> Iterator[Connection]:
+        """Connections to containers that created it, and to edges that have a container for it."""
 
     def remotes_changed(self) -> None:
         """Routers of the network that have containers, or the ways to them, are others now."""

@@ -1,10 +1,13 @@
 """The number of addresses that each client may have consumers of, so that no client uses up the room in other routers.
 
-An address counts for the first client that consumed from it, and when that client leaves, for another consumer. A
-client may have as many addresses as are still free, so that some always remain for others.
+An address counts for the first client that consumed from it, and when that client leaves, for another consumer. The
+address of a link route counts likewise for a client that creates it and for an edge that announces it. A client may
+have as many addresses as are still free, so that some always remain for others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection
@@ -26,33 +29,37 @@ class Claims:
         """Addresses and their characters, by client."""
 
     def refusal(self, connection: Connection, address: Address) -> Condition | None:
-        """Why the peer may not consume from another address; None if it may."""
+        """Why the peer may not have another address; None if it may."""
         client = _client(connection)
-        if client is None or address.claimant is not None or address.consumers:
+        if client is None or address.claimant is not None or next(_users(address), None) is not None:
             return None
         own = self._of.get(client, (0, 0))
         for has, more, total, most in zip(own, (1, len(address.key)), self._all, self._most, strict=True):
             if has + 2 * more > most - total:
                 return Condition(
                     "amqp:resource-limit-exceeded",
-                    f"This client has {own[0]} addresses of {own[1]} characters, and this router has no more room "
-                    "for it: it takes no address that nobody else consumes from",
+                    f"This client has {own[0]} addresses and link routes of {own[1]} characters, and this router has "
+                    "no more room for it: it takes no address that nobody else consumes from, and no link route that "
+                    "no other client has",
                 )
         return None
 
     def added(self, connection: Connection, address: Address) -> None:
-        """A link of the connection consumes from the address."""
+        """The peer uses the address: a link of the connection consumes from it, or its link route leads there."""
         client = _client(connection)
         if address.claimant is None and client is not None:
             address.claimant = client
             self._count(client, 1, len(address.key))
 
     def removed(self, connection: Connection, address: Address) -> None:
-        """A link of the connection consumes from it no longer."""
+        """One of the uses of the address by the peer has ended."""
         claimant = address.claimant
-        if claimant is None or (address.consumers and claimant != _client(connection)):
+        if claimant is None:
             return
-        heir = _client(next(iter(address.consumers)).connection) if address.consumers else None
+        user = next(_users(address), None)
+        if user is not None and claimant != _client(connection):
+            return
+        heir = None if user is None else _client(user)
         if heir != claimant:
             address.claimant = heir
             self._count(claimant, -1, -len(address.key))
@@ -65,6 +72,14 @@ class Claims:
         if own != (0, 0):
             self._of[client] = own
         self._all = self._all[0] + addresses, self._all[1] + characters
+
+
+def _users(address: Address) -> Iterator[Connection]:
+    """The connections for whose clients the address may count."""
+    for link in address.consumers:
+        yield link.connection
+    if address.link_route is not None:
+        yield from address.link_route.users
 
 
 def _client(connection: Connection) -> str | None:

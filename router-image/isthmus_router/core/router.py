@@ -109,7 +109,7 @@ class RouterCore:
         self._names = LinkNames()
         # All addresses of an edge are those of one client of the interior, which has as many for it as for all others.
         part = 2 if edge else 1
-        self._claims = Claims(MOST_ADDRESSES // part, MOST_CHARACTERS // part)
+        self.claims = Claims(MOST_ADDRESSES // part, MOST_CHARACTERS // part)
         self.advertised: Callable[[Address], None] | None = None
         """Called when an address gains its first, or loses its last, consumer on this router."""
         self.took_over: Callable[[Connection, Connection], None] | None = None
@@ -260,7 +260,7 @@ class RouterCore:
             self.addresses.forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
             return
-        if key[0] in ADVERTISED and (full := self._claims.refusal(link.connection, address)) is not None:
+        if key[0] in ADVERTISED and (full := self.claims.refusal(link.connection, address)) is not None:
             self.addresses.forget_if_unused(address)
             self.refuse(link, full)
             return
@@ -326,7 +326,7 @@ class RouterCore:
             return
         address.add_consumer(link)
         if address.key[0] in ADVERTISED:
-            self._claims.added(link.connection, address)
+            self.claims.added(link.connection, address)
         self._reachability.destination_added(address)
         for observer in self.observers:
             observer.link_bound(link)
@@ -341,7 +341,7 @@ class RouterCore:
 
     def _remove_consumer(self, link: Link, address: Address) -> None:
         address.remove_consumer(link)
-        self._claims.removed(link.connection, address)
+        self.claims.removed(link.connection, address)
         self._reachability.destination_removed(address)
         self._advertise(address)
 

@@ -42,7 +42,8 @@ CREDIT = 100
 UNREAD_ALLOWANCE = 10_000
 """Messages; a peer that has not read so many loses the link, and is told everything afresh on a new one."""
 MOST_ROUTES = 100_000
-"""What one peer may tell of; more are ignored. An edge may tell its interior of as many as are left for others."""
+"""What one peer may tell of; more are ignored. An edge may tell its interior of as many as are left for others. Those
+that it has containers for count as addresses of its client as well (`core.claims`)."""
 MOST_ROUTES_OF_ALL = 200_000
 """Which a router knows of, when edges tell of further ones; it may announce as many to the network."""
 MOST_CHARACTERS, MOST_CHARACTERS_OF_ALL = 2**24, 2**26
@@ -60,7 +61,7 @@ NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about li
 class Exchange:
     """What is told and heard on one edge connection."""
 
-    __slots__ = ("characters", "complete", "connection", "heard", "hears", "tells", "told")
+    __slots__ = ("characters", "complete", "connection", "full", "heard", "hears", "tells", "told")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -74,6 +75,8 @@ class Exchange:
         """In the keys of these."""
         self.complete = False
         """Whether that is all that it had to tell."""
+        self.full = False
+        """Whether it has told of a link route for which there was no room."""
 
 
 class EdgeLinkRoutes:
@@ -94,6 +97,8 @@ class EdgeLinkRoutes:
         self._news_of_all = False
         """Whether any link route may be one of these."""
         self._tells_news = False
+        self.ignored = 0
+        """Link routes that peers have told of and for which there was no room."""
         self._warned = False
         """Of messages that are invalid: once is enough."""
         routing.changed = self._changed
@@ -280,15 +285,33 @@ class EdgeLinkRoutes:
             if route is not None and connection in route.routers:
                 self._unhear(exchange, route)
                 del route.routers[connection]
+                self.core.claims.removed(connection, route.address)
                 self._routing.route_changed(route)
-        elif self._has_room(exchange, item.key):
+        elif not self._has_room(exchange, item.key):
+            self._ignore(exchange)
+        else:
             route = table.by_key(item.key)
+            if item.reachable and self.core.claims.refusal(connection, route.address) is not None:
+                self.core.addresses.forget_if_unused(route.address)
+                self._ignore(exchange)
+                return
             self._unhear(exchange, route)
             exchange.heard[route] = None
             exchange.characters += len(item.key)
             self._characters += len(item.key)
             route.routers[connection] = item.reachable
+            if item.reachable:
+                self.core.claims.added(connection, route.address)
+            else:
+                self.core.claims.removed(connection, route.address)
             self._routing.route_changed(route)
+
+    def _ignore(self, exchange: Exchange) -> None:
+        """The peer has told of a link route for which there is no room."""
+        self.ignored += 1
+        if not exchange.full:
+            exchange.full = True
+            log.warning("no room for link routes", extra={"connection": exchange.connection.id})
 
     def _unhear(self, exchange: Exchange, route: LinkRoute) -> None:
         """What the peer has told of a link route no longer counts, now or before."""
@@ -375,6 +398,7 @@ class EdgeLinkRoutes:
             route, kept = leaving.popitem()
             self._characters -= len(route.key)
             route.routers.pop(connection, None)
+            self.core.claims.removed(connection, route.address)
             if kept and not route.routers and not self._is_complete:
                 route.routers[None] = False
             self._routing.route_changed(route)

@@ -379,13 +379,23 @@ class LinkRouting:
         self._changed(declaration)
         return declaration
 
-    def make(self, connection: Connection, name: str, pattern: str, direction: Direction) -> None:
-        """The container at the other end takes such links on this connection, as long as both are there."""
+    def make(self, connection: Connection, name: str, pattern: str, direction: Direction) -> Condition | None:
+        """The container at the other end takes such links on this connection, as long as both are there.
+
+        Returns why it may not: its client has used up its share of the addresses of this router.
+        """
+        address = self.table.obtain(pattern, direction).address
+        full = self.core.claims.refusal(connection, address)
+        if full is not None:
+            self.core.addresses.forget_if_unused(address)
+            return full
         declaration = Declaration(None, None, pattern=pattern)
         self.table.declare(((pattern, direction),), declaration)
         declaration.destinations[connection] = set()
         self.made.setdefault(connection, {})[name] = declaration
+        self.core.claims.added(connection, address)
         self._changed(declaration)
+        return None
 
     def unmake(self, connection: Connection, name: str) -> None:
         """It takes no new ones any more."""
@@ -397,9 +407,12 @@ class LinkRouting:
             self._remove(declaration)
 
     def _remove(self, declaration: Declaration) -> None:
+        left = list(declaration.destinations) if declaration.is_own else []
         declaration.destinations.clear()
         for route in declaration.routes:
             route.declarations.remove(declaration)
+            for connection in left:
+                self.core.claims.removed(connection, route.address)
         self._changed(declaration)
 
     def _changed(self, declaration: Declaration) -> None:

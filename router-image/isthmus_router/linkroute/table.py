@@ -9,7 +9,7 @@ Sans-IO. Source: link routes of qpid-dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, normalise
@@ -102,6 +102,11 @@ class Declaration:
         return self.remove_prefix + address.removeprefix(self.add_prefix)
 
     @property
+    def is_own(self) -> bool:
+        """Whether the container made it for its own connection."""
+        return bool(self.pattern)
+
+    @property
     def link_count(self) -> int:
         """Links that are routed to its containers."""
         return sum(map(len, self.destinations.values()))
@@ -152,6 +157,16 @@ class LinkRoute:
         return any(declaration.destinations for declaration in self.declarations) or any(
             self.routers.values()
         )
+
+    @property
+    def users(self) -> Iterator[Connection]:
+        """Link-route state of an address: containers that created it for themselves, and edges that have some."""
+        for declaration in self.declarations:
+            if declaration.is_own:
+                yield from declaration.destinations
+        for router, there in self.routers.items():
+            if there and router is not None:
+                yield router
 
     def remotes_changed(self) -> None:
         """Link-route state of an address: what the network knows of it is different, or may be."""

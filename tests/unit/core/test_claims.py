@@ -19,7 +19,7 @@ CHARACTERS = 6_000
 @pytest.fixture
 def router() -> RouterInMemory:
     router = RouterInMemory()
-    router.core._claims = Claims(ROOM, CHARACTERS)
+    router.core.claims = Claims(ROOM, CHARACTERS)
     return router
 
 
@@ -110,5 +110,5 @@ def test_nothing_counts_when_all_have_left(router: RouterInMemory) -> None:
     for connection in connections:
         router.core.connection_closed(connection)
     assert not router.core.addresses
-    assert router.core._claims._all == (0, 0)
-    assert not router.core._claims._of
+    assert router.core.claims._all == (0, 0)
+    assert not router.core.claims._of
