@@ -49,7 +49,7 @@ _REASONS = {
     "NO_START_LINE": "not a PEM file",
     "BAD_DECRYPT": "the password does not open the key",
     "BAD_PASSWORD_READ": "the key needs a password",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate or certificate revocation list in it",
 }
 _NAMED = 4
 """Authorities that a sentence names."""
@@ -96,7 +96,7 @@ class TlsFiles(NamedTuple):
             _content("certFile", self.certificate, pem.chain),
             _content("privateKeyFile", self.key, bytes),
             _content("caCertFile", self.authority, pem.authorities),
-            _content("crlFile", self.revocations, pem.authorities, pem.MOST_LIST_BYTES),
+            _content("crlFile", self.revocations, pem.lists, pem.MOST_LIST_BYTES),
         )
 
 
@@ -154,11 +154,14 @@ class TlsContents:
         return found.digest()
 
     def lists(self) -> Revocations | None:
-        """The certificate revocation lists, if there are to be any. Raises CredentialsError."""
+        """The certificate revocation lists, if there are to be any. Raises CredentialsError.
+
+        OpenSSL also finds those beside the authorities.
+        """
         if self.revocations is None:
             return None
         try:
-            return Revocations(self.revocations)
+            return Revocations(self.revocations + (self.authorities or b""))
         except OpenSslError as error:
             raise CredentialsError(f"crlFile {self.files.revocations!r}: {error}") from error
 

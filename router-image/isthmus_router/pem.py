@@ -54,12 +54,22 @@ def chain(pem: bytes) -> bytes:
 def authorities(pem: bytes) -> bytes:
     """Return the certificates and certificate revocation lists of `pem`, encoded again. Raises ValueError if it has
     another block."""
-    labels = (*_CERTIFICATES, LIST)
-    if has_others(pem, *labels):
+    _check_labels(pem)
+    return _encoded(pem, (*_CERTIFICATES, LIST))
+
+
+def lists(pem: bytes) -> bytes:
+    """Return the certificate revocation lists of `pem` alone, encoded again. Certificates may be beside them, and must
+    not be trusted: lists are signed, and so may come from anywhere. Raises ValueError if it has another block."""
+    _check_labels(pem)
+    return _encoded(pem, (LIST,))
+
+
+def _check_labels(pem: bytes) -> None:
+    if has_others(pem, *_CERTIFICATES, LIST):
         raise ValueError(
             "a PEM block in it is neither a certificate nor a certificate revocation list; remove it"
         )
-    return _encoded(pem, labels)
 
 
 def _encoded(pem: bytes, labels: tuple[bytes, ...]) -> bytes:

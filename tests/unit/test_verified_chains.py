@@ -14,6 +14,7 @@ from tests.integration.support.certificates import Authority, Identity
 from isthmus_router.credentials import TlsFiles, WatchedFiles, peer_chain
 from isthmus_router.openssl import Revocations, Session, made_sessions
 
+PROTOCOLS = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
@@ -66,10 +67,7 @@ def test_the_chain_reaches_from_the_peer_to_the_trusted_authority(
     root: Authority, version: ssl.TLSVersion
 ) -> None:
     identity = root.subordinate("west").issue("leaf")
-    server, client = (
-        files(identity).read().context(protocol)
-        for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
-    )
+    server, client = (files(identity).read().context(protocol) for protocol in PROTOCOLS)
     server.maximum_version = version
     expected = [
         x509.load_pem_x509_certificate(file.read_bytes())
@@ -161,3 +159,27 @@ def test_a_delta_list_alone_is_not_enough(root: Authority) -> None:
     assert server is not None
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get certificate CRL"):
         shake_hands(server, files(identity).read().context(ssl.PROTOCOL_TLS_CLIENT))
+
+
+def test_certificates_beside_lists_are_not_trusted(root: Authority, tmp_path: Path) -> None:
+    """Lists are signed, so that they may come from anywhere. Who can change them must not become an authority."""
+    rogue, both = Authority(tmp_path, "rogue"), tmp_path / "both.crl"
+    both.write_bytes(root.revoke().read_bytes() + rogue.file.read_bytes() + rogue.revoke().read_bytes())
+    server = WatchedFiles(files(root.issue("router"), both)).load()
+    assert server is not None
+    client = files(rogue.issue("mallory", trusted=root.file)).read().context(ssl.PROTOCOL_TLS_CLIENT)
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer certificate"):
+        shake_hands(server, client)
+
+
+def test_lists_beside_authorities_count_for_open_connections(root: Authority, tmp_path: Path) -> None:
+    """As they do for handshakes, where there is a file of lists."""
+    identity, other = root.issue("leaf"), Authority(tmp_path, "other")
+    server, client = (files(identity).read().context(protocol) for protocol in PROTOCOLS)
+    near, _ = shake_hands(server, client)
+    both = tmp_path / "both.pem"
+    both.write_bytes(root.file.read_bytes() + root.revoke(identity).read_bytes())
+    watched = WatchedFiles(files(identity, other.revoke())._replace(authority=str(both)))
+    assert watched.load() is not None
+    assert watched.remark == ""
+    assert watched.is_revoked(peer_chain(transport(near)))

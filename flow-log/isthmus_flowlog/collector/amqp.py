@@ -100,7 +100,7 @@ def ssl_domain(tls: Tls) -> SSLDomain:
             domain.set_trusted_ca_db(authorities)
     if tls.crl is not None:
         try:
-            lists = openssl.Revocations(pem.authorities(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
+            lists = openssl.Revocations(pem.lists(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
         except OpenSslError as error:
             raise SSLException(f"{tls.crl}: {error}") from error
         if not (len(contexts) == 1 and lists.check(contexts[0])):
