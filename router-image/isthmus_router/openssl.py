@@ -238,6 +238,18 @@ class Revocations:
             self._library.ERR_clear_error()
         if not self._lists:
             raise OpenSslError("no certificate revocation list in it")
+        self._sort()
+
+    def _sort(self) -> None:
+        """The first look into a list sorts it, which takes a second for one of 64 MiB. Lists are decoded in threads,
+        and looks stop the event loop."""
+        any_serial = b"\x02\x01\x01"
+        serial = self._library.d2i_ASN1_INTEGER(
+            None, ctypes.byref(ctypes.c_char_p(any_serial)), len(any_serial)
+        )
+        for item in self._lists:
+            self._library.X509_CRL_get0_by_serial(item, ctypes.byref(_POINTER()), serial)
+        self._library.ASN1_INTEGER_free(serial)
 
     def check(self, context: int) -> bool:
         """Make an `SSL_CTX` check peers against these lists; False when it does not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import ssl
 from pathlib import Path
 from unittest.mock import Mock
@@ -183,3 +184,12 @@ def test_lists_beside_authorities_count_for_open_connections(root: Authority, tm
     assert watched.load() is not None
     assert watched.remark == ""
     assert watched.is_revoked(peer_chain(transport(near)))
+
+
+def test_long_lists_are_sorted_when_they_are_decoded(root: Authority) -> None:
+    """Threads decode them. The first look into one that is not sorted sorts it, and would stop the event loop."""
+    lists = Revocations(root.revoke(*(root.issue(f"lost-{number}") for number in range(20))).read_bytes())
+    library, (item,) = lists._library, lists._lists
+    for function in (library.X509_CRL_get_REVOKED, library.OPENSSL_sk_is_sorted):
+        function.restype, function.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    assert library.OPENSSL_sk_is_sorted(library.X509_CRL_get_REVOKED(item)) == 1

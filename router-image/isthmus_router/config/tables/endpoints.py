@@ -41,8 +41,8 @@ SSL_PROFILE = Section(
             Kind.PATH,
             "PEM file of certificate revocation lists, of at most 64 MiB, one of each authority from the issuers of "
             "peers' certificates to the root. Certificates in it are not used. Peers with a revoked certificate in "
-            "their chain are refused, and so are peers whose chain has an authority without a valid list in the file. A "
-            "change also closes the open connections of peers whose chains it revokes. Needs caCertFile. Absent: "
+            "their chain are refused, and so are peers whose chain has an authority without a valid list in the file. "
+            "A change also closes the open connections of peers whose chains it revokes. Needs caCertFile. Absent: "
             "revocation is not checked.",
             update=Update.LIVE,
             contents=True,
