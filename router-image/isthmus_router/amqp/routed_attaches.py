@@ -55,6 +55,7 @@ class RoutedAttaches:
         far.io, far.session, far.attached_at = pn, session, time.monotonic()
         link.routed = far.routed = True
         link.settles_second = False  # an affair of the ends
+        link.allowance = far.allowance = self._driver.forwarder.routed.allowances.of(link.connection)
         link.partner, far.partner = far, link
         _copy_attach(link.io, pn, address, incoming=link.incoming)
         io.links[pn] = far

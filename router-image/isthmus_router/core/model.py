@@ -238,6 +238,7 @@ class Link:
         "accepted",
         "activity",
         "address",
+        "allowance",
         "answered",
         "attached_at",
         "auto_link",
@@ -368,6 +369,8 @@ class Link:
         """All that comes on it passes as it is to its partner, or nowhere if that is gone."""
         self.answered = False
         """On a routed link: it is attached from end to end."""
+        self.allowance: Any = None
+        """On a routed link: the unsettled deliveries of its client, and how many there may be."""
         self.partner: Link | None = None
         """The other half of a routed link in this router, of the other direction."""
         self.credit_recalled = 0

@@ -117,8 +117,15 @@ def transfer_frame(
 class ByHand(RawConnection):
     """A connection that has begun a session, on channel 0 unless told otherwise."""
 
-    def __init__(self, port: int, *, opened: bytes | None = None, begun: bytes | None = None) -> None:
-        super().__init__(port)
+    def __init__(
+        self,
+        port: int,
+        *,
+        opened: bytes | None = None,
+        begun: bytes | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(port, address=address)
         self.send(AMQP_HEADER, opened or open_frame(), begin_frame() if begun is None else begun)
         (self.opened,) = self.expect(OPEN)
         if begun != b"":

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-from tests.integration.support.by_hand import AMPLE, ByHand, open_frame
+from tests.integration.support.by_hand import ACCEPTED, AMPLE, ByHand, open_frame
 from tests.integration.support.links import TIMEOUT_SECONDS
 from tests.integration.support.raw import (
     ATTACH,
     BEGIN,
     CLOSE,
     DETACH,
+    DISPOSITION,
     END,
     FLOW,
     TRANSFER,
@@ -26,20 +27,25 @@ from tests.integration.support.raw import (
 
 from isthmus_router.message.types import UInt, UShort
 
-CREDIT = UInt(100)
+AMPLE_FOR_ALL = UInt(2**31 - 1)
 
 
 class SmallContainer:
     """Answers on a thread, from `with` to the end of its block."""
 
-    def __init__(self, port: int, *, handle_max: int, channel_max: int, container: str = "broker") -> None:
-        self.handle_max, self.channel_max = handle_max, channel_max
+    def __init__(
+        self, port: int, *, handle_max: int, channel_max: int, container: str = "broker", credit: int = 100
+    ) -> None:
+        """It gives `credit` on each link and settles nothing by itself."""
+        self.handle_max, self.channel_max, self.credit = handle_max, channel_max, UInt(credit)
         opened = open_frame(container, None, UInt(65536), UShort(channel_max))
         self._connection = ByHand(port, opened=opened, begun=b"")
         self.links: dict[tuple[int, int], str] = {}
         """Attached by the router and not detached: names by channel and handle."""
         self.payloads: list[bytes] = []
         """Of the messages that have arrived."""
+        self.received: dict[int, int] = {}
+        """Deliveries by channel; ids begin with 0."""
         self.wrong: list[str] = []
         """What the router may not do."""
         self.most_links = 0
@@ -63,6 +69,12 @@ class SmallContainer:
             assert self._changed.wait_for(lambda: condition() or bool(self.wrong), TIMEOUT_SECONDS)
         assert not self.wrong
 
+    def settle(self, channel: int, first: int, last: int) -> None:
+        """Accept the deliveries of a session that have these ids."""
+        with self._changed:
+            fields = [True, UInt(first), UInt(last), True, ACCEPTED]
+            self._connection.send(frame(DISPOSITION, fields, channel=channel))
+
     def _run(self) -> None:
         while not self._leaving:
             arrived = self._connection.rest()
@@ -81,12 +93,13 @@ class SmallContainer:
         if channel > self.channel_max:
             self.wrong.append(f"channel {channel}: {one}")
         elif one.code == BEGIN:
-            fields = [UShort(channel), UInt(0), AMPLE, AMPLE, UInt(self.handle_max)]
+            fields = [UShort(channel), UInt(0), AMPLE_FOR_ALL, AMPLE, UInt(self.handle_max)]
             send(frame(BEGIN, fields, channel=channel))
         elif one.code == ATTACH:
             self._attach(one)
         elif one.code == TRANSFER:
             self.payloads.append(one.payload)
+            self.received[channel] = int(one.fields[1]) + 1
         elif one.code == DETACH:
             del self.links[channel, int(one.fields[0])]
             send(frame(DETACH, [one.fields[0], True], channel=channel))
@@ -108,5 +121,5 @@ class SmallContainer:
             fields += [None, None, UInt(0)]
         self._connection.send(frame(ATTACH, fields, channel=channel))
         if receives:
-            window = [UInt(0), AMPLE, UInt(0), AMPLE]
-            self._connection.send(frame(FLOW, [*window, UInt(handle), UInt(0), CREDIT], channel=channel))
+            window = [UInt(0), AMPLE_FOR_ALL, UInt(0), AMPLE]
+            self._connection.send(frame(FLOW, [*window, UInt(handle), UInt(0), self.credit], channel=channel))

@@ -34,6 +34,7 @@ from cproton_ffi import ffi
 
 from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
+from isthmus_router.amqp.kernel.allowance import Allowance
 from isthmus_router.amqp.kernel.buffers import (
     BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, START_PLACE, WRITTEN_AT_ONCE,
 )

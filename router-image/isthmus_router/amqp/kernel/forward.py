@@ -547,6 +547,7 @@ class Forwarder:
         """
         if link.routed:
             self.routed.lost(link)
+            self.routed.freed(link)
             return
         if link.incoming:
             self._read_rest(link)

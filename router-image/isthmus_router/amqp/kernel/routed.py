@@ -39,6 +39,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
+from isthmus_router.amqp.kernel.allowance import Allowance, Allowances
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import advance, equip, handle, key, release_written, retain
 from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room
@@ -69,6 +70,7 @@ class RoutedLinks:
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
         self._settlement = forwarder.settlement
+        self.allowances = Allowances()
         self._parting: dict[Link, tuple[Condition | None, bool]] = {}
         """IN links whose peers have detached them, with what they said, while something is left to be passed on."""
 
@@ -152,6 +154,9 @@ class RoutedLinks:
         if _credit(out) <= 0:
             link.paused = True  # the credit was taken back while this was on its way
             return False
+        if link.allowance.is_used_up:
+            link.allowance.waiting[link] = None
+            return False
         if not has_room(out, min(pn_delivery_pending(pn), CHUNK_BYTES), STREAM_OUTGOING_HIGH):
             out.connection.io.stalled.add(out)
             return False
@@ -207,6 +212,7 @@ class RoutedLinks:
             return False
         record = Passed(key(pn), key(sent), self._settlement.now)
         link.unsettled[record.incoming] = out.unsettled[record.outgoing] = record
+        link.allowance.unsettled += 1
         link.stream = record
         link.deliveries += 1
         out.deliveries += 1
@@ -263,7 +269,7 @@ class RoutedLinks:
         link.stream = None
         pn_delivery_abort(handle(record.outgoing))
         self._settlement.touch(out.connection)
-        del link.unsettled[record.incoming], out.unsettled[record.outgoing]
+        self._forget(link, out, record)
         pn_delivery_settle(pn)
         self._settlement.touch(link.connection)
         self.balance(out)
@@ -311,11 +317,28 @@ class RoutedLinks:
 
     def _settle(self, link: Link, out: Link, record: Passed) -> None:
         """Nothing more will be said of it."""
-        del link.unsettled[record.incoming], out.unsettled[record.outgoing]
+        self._forget(link, out, record)
         pn_delivery_settle(handle(record.incoming))
         pn_delivery_settle(handle(record.outgoing))
         self._settlement.touch(link.connection)
         self._settlement.touch(out.connection)
+
+    def _forget(self, link: Link, out: Link, record: Passed) -> None:
+        """The record of a delivery is not needed any more."""
+        del link.unsettled[record.incoming], out.unsettled[record.outgoing]
+        link.allowance.unsettled -= 1
+        self._go_on(link.allowance)
+
+    def _go_on(self, allowance: Allowance) -> None:
+        """Read links of a client again, as far as it may have more unsettled deliveries.
+
+        That happens when the connection of a link's other half has written, not amid what is being done.
+        """
+        for link in allowance.take_waiting():
+            out = link.partner
+            if out is not None:
+                out.connection.io.stalled.add(out)
+                self._settlement.touch(out.connection)
 
     # Credit
 
@@ -383,6 +406,7 @@ class RoutedLinks:
         if (link := out.partner) is not None:
             self.readable(link)
             self.part(link)
+            self._go_on(link.allowance)  # what this one has not used up
 
     def detached(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """The peer of either half has detached it: the core learns, after what was sent before has passed."""
@@ -419,9 +443,10 @@ class RoutedLinks:
         self._parting.pop(link, None)
         other, link.partner = link.partner, None
         link.stream = None
-        link.unsettled.clear()
         if other is None:
             return
+        self.allowances.lost(link, other)
+        link.unsettled.clear()
         other.partner = None
         if other in self._parting:
             self._forwarder.go_on(other)
@@ -429,6 +454,14 @@ class RoutedLinks:
             other.connection.io.detached.cut_short(other.io)
         other.unsettled.clear()
         other.stream = None
+        for half in (link, other):
+            half.allowance.waiting.pop(half, None)
+        self._go_on(link.allowance)
+
+    def freed(self, link: Link) -> None:
+        """A half is gone on the wire."""
+        self.allowances.freed(link)
+        self._go_on(link.allowance)
 
 
 def _has_more(link: Link, out: Link) -> bool:

@@ -1,0 +1,81 @@
+"""How many deliveries may be unsettled on the routed links of one client.
+
+The router retains each until the sender or the receiver settles it. At the bound it reads no more of what the client's
+links bring, from either end: the windows of their sessions close, and the links go on when something is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from isthmus_router.core.model import Connection, Link
+
+MOST_OF_CLIENT = 100_000
+"""Deliveries on all routed links of a client; each takes 1.5 KB."""
+
+
+class Allowance:
+    """Of one client."""
+
+    __slots__ = ("__weakref__", "most", "unsettled", "waiting")
+
+    def __init__(self) -> None:
+        self.most = MOST_OF_CLIENT
+        self.unsettled = 0
+        """Deliveries, those of detached links included until the engine has freed these."""
+        self.waiting: dict[Link, None] = {}
+        """IN halves of links that are not read until something is settled, oldest first."""
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no further delivery may begin."""
+        return self.unsettled >= self.most
+
+    def take_waiting(self) -> Iterator[Link]:
+        """The IN halves that may be read again: one for each delivery that may begin. They wait no more."""
+        for _ in range(min(self.most - self.unsettled, len(self.waiting))):
+            link = next(iter(self.waiting))
+            del self.waiting[link]
+            yield link
+
+
+@dataclass(slots=True)
+class _Remains:
+    """Deliveries that were unsettled when a routed link was lost, which the engine has until it frees the halves."""
+
+    allowance: Allowance
+    deliveries: int
+    halves: int = 2
+
+
+class Allowances:
+    """Those of all clients."""
+
+    def __init__(self) -> None:
+        self._by_client: WeakValueDictionary[str | Connection, Allowance] = WeakValueDictionary()
+        self._remains: dict[Link, _Remains] = {}
+        """By each half that is not freed."""
+
+    def of(self, connection: Connection) -> Allowance:
+        """The allowance for a link that the peer attaches: its client's, or the link's own if a router attaches it.
+
+        The router at which the client is has counted the deliveries of a link that another router attaches.
+        """
+        if connection.role.is_between_routers:
+            return Allowance()
+        return self._by_client.setdefault(connection.client or connection, Allowance())
+
+    def lost(self, link: Link, other: Link) -> None:
+        """The two halves of a routed link are lost; the engine has what is unsettled until both are freed."""
+        if link.unsettled:
+            self._remains[link] = self._remains[other] = _Remains(link.allowance, len(link.unsettled))
+
+    def freed(self, link: Link) -> None:
+        """A half is gone on the wire."""
+        remains = self._remains.pop(link, None)
+        if remains is not None:
+            remains.halves -= 1
+            if not remains.halves:
+                remains.allowance.unsettled -= remains.deliveries
