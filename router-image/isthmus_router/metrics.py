@@ -188,7 +188,7 @@ class _SnapshotCollector(Collector):
         )
         yield _counter(
             "excess_connections",
-            "Connections closed because the listener has maxConnections of them.",
+            "Connections closed because the listener has maxConnections of them, or one router its share.",
             s.excess_connections,
         )
         yield _counter("failed_logins", "Logins of peers that failed.", s.failed_logins, "outcome")

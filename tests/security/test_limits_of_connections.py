@@ -9,11 +9,22 @@ from tests.integration.support.by_hand import open_frame
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
-from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, CLOSE, DETACH, OPEN, RawConnection
-from tests.integration.support.routers import Router, Routers, eventually, listener
+from tests.integration.support.raw import (
+    AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    OPEN,
+    RawConnection,
+    frame,
+)
+from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, opening
 from tests.security.support.half_open import client_hello, still_open
+
+from isthmus_router.message.types import Symbol, UInt, ULong, UShort
 
 LIMIT = b"amqp:resource-limit-exceeded"
 MEBIBYTE = 1 << 20
@@ -145,3 +156,45 @@ def test_routers_beyond_the_limit_of_the_listener_are_refused(routers: Routers, 
         for peer in held:
             peer.socket.close()
     canary.report.check()
+
+
+def test_connections_of_one_router_leave_places_for_others(routers: Routers) -> None:
+    """Those for data, and those that wait to take over, are no ways to neighbors that would be counted."""
+    port, places = free_port(), 200
+    a = routers.start(
+        "A", listener(port, "inter-router", name="routers", maxConnections=places), mode="interior"
+    )
+    with Canary(a) as canary:
+        held, refused = [], []
+        for number in range(places):
+            peer = RawConnection(port, address="127.0.0.2")
+            held.append(peer)
+            data = {"qd.inter-router-role": 4} if number % 2 else {}
+            peer.send(AMQP_HEADER, group_frame("greedy", number, data))
+            peer.expect(OPEN)
+            if number >= places // 2:
+                (closed,) = peer.expect(CLOSE)
+                refused.append(closed.field(0).value)
+        assert {name for name, *_ in refused} == {LIMIT.decode()}
+        assert "this user or host has 100 of the 200 connections" in refused[0][1]
+        assert a.metric("excess_connections_total") == places // 2
+        b = routers.start("B", connector(port, name="to-A"), mode="interior")
+        eventually(lambda: b.metric("routers") == 1, "another router joins")
+        for peer in held:
+            peer.socket.close()
+        eventually(lambda: a.metric("connections", 'role="inter-router-data"') == 2, "they are gone")
+        with RawConnection(port, address="127.0.0.2") as peer:
+            peer.send(AMQP_HEADER, group_frame("greedy", places, {}))
+            peer.expect(OPEN)
+            eventually(lambda: a.metric("connections", 'role="inter-router"') == 2, "places are free again")
+    canary.report.check()
+
+
+def group_frame(name: str, ordinal: int, properties: dict[str, int]) -> bytes:
+    """The open frame of a router with a group of connections."""
+    group: dict[Symbol, object] = {
+        Symbol("qd.group-correlator"): "g",
+        Symbol("qd.group-ordinal"): ULong(ordinal),
+    }
+    group |= {Symbol(key): value for key, value in properties.items()}
+    return frame(OPEN, [name, "localhost", UInt(65536), UShort(100), None, None, None, None, None, group])

@@ -54,9 +54,8 @@ _REMOTE_CLOSED = 32
 class Owner(Protocol):
     """The listener or connector a connection belongs to."""
 
-    @property
-    def open_connections(self) -> int:
-        """How many have opened and not been closed."""
+    def excess(self, client: str | None) -> str | None:
+        """Why a further connection of this client may not open; None if it may."""
 
     def opened(self, connection: AmqpConnection) -> None:
         """Both sides have opened."""

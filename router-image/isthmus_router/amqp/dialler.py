@@ -163,10 +163,9 @@ class Dialler:
         self.state, self.message = "failed", reason
         self._schedule(self._backoff.next_delay())
 
-    @property
-    def open_connections(self) -> int:
+    def excess(self, client: str | None) -> str | None:
         """Owner interface: a connector has no bound."""
-        return 0
+        return None
 
     def opened(self, connection: AmqpConnection) -> None:
         """Owner interface: the peer has opened too."""

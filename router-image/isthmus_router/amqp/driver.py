@@ -95,7 +95,7 @@ class Driver:
         self.refused_peers = 0
         """Connections that were closed because their certificates had none of the `peerNames`."""
         self.excess_connections = 0
-        """Connections that were closed because their listeners had as many as they may."""
+        """Connections that were closed because their listeners had as many as they may, or as many of one client."""
         self.logins = Logins(time.monotonic)
         self.revocations: dict[str, Revocations] = {}
         """Lists that have changed since the start, by sslProfile."""

@@ -166,8 +166,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.is_revoked:
         refuse_peer(connection, REVOKED)
         return
-    if 0 < connection.settings.max_connections <= connection.owner.open_connections:
-        _refuse_excess(connection)
+    client = _client_of(connection, connection.settings.role, user)
+    if (excess := connection.owner.excess(client)) is not None:
+        _refuse_excess(connection, excess)
         return
     grant = _admission(connection, user)
     if isinstance(grant, Condition):
@@ -219,7 +220,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         properties=properties,
         offered_capabilities=symbols(offered),
         access=connection.settings.access(authenticated=is_known(connection)),
-        client=_client_of(connection, role, user),
+        client=client,
         opened_at=monotonic(),
         io=connection,
     )
@@ -272,17 +273,20 @@ def refuse_peer(connection: AmqpConnection, reason: str) -> None:
     connection.close(Condition("amqp:unauthorized-access", reason))
 
 
-def _refuse_excess(connection: AmqpConnection) -> None:
-    """Close a connection whose listener has as many as it may."""
+def _refuse_excess(connection: AmqpConnection, reason: str) -> None:
+    """Close a connection whose listener has as many as it may, or as many of its client."""
     connection.driver.excess_connections += 1
-    name, most = connection.settings.name, connection.settings.max_connections
-    details = {"connection": connection.id, "peer": connection.peer, "role": connection.settings.role.label}
     log.warning(
         "connection refused",
-        extra={"event": "connection.excess", "listener": name, "limit": most, **details},
-    )
-    reason = (
-        f"no more than {most} connections of listener {name}: raise its maxConnections, or use another router"
+        extra={
+            "event": "connection.excess",
+            "listener": connection.settings.name,
+            "limit": connection.settings.max_connections,
+            "connection": connection.id,
+            "peer": connection.peer,
+            "role": connection.settings.role.label,
+            "reason": reason,
+        },
     )
     connection.close(Condition(RESOURCE_LIMIT, reason))
 

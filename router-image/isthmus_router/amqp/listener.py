@@ -7,14 +7,16 @@ import errno
 import logging
 import socket
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.events import refuse_peer
-from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.settings import ROUTER_SHARE, Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
+from isthmus_router.core.roles import Role
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.handshakes import Handshakes
 
@@ -45,7 +47,9 @@ class Listener:
         self.state = "opening"
         self.message = ""
         self.connections: set[AmqpConnection] = set()
-        self._open: set[AmqpConnection] = set()
+        self._open: dict[AmqpConnection, str | None] = {}
+        """Those that have opened and not been closed, with their clients."""
+        self._by_client: Counter[str | None] = Counter()
         self.handshakes = Handshakes[AmqpConnection](config.max_handshakes, config.max_handshakes_per_host)
         self._sockets: list[socket.socket] = []
         self._highest = left_for_clients()
@@ -165,20 +169,38 @@ class Listener:
         if sock in self._sockets:
             self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
 
-    @property
-    def open_connections(self) -> int:
-        """Owner interface: those that have opened and not been closed."""
-        return len(self._open)
+    def excess(self, client: str | None) -> str | None:
+        """Owner interface: the listener has as many as it may, or as many of one router for others to find places.
+
+        A router opens one connection for control and some for data, and twice as many during a rotation.
+        """
+        name, most, count = self.settings.name, self.settings.max_connections, len(self._open)
+        if 0 < most <= count:
+            advice = "raise its maxConnections, or use another router"
+            return f"no more than {most} connections of listener {name}: {advice}"
+        own = self._by_client[client]
+        if most and self.settings.role is Role.INTER_ROUTER and own >= max(ROUTER_SHARE, most - count):
+            return (
+                f"this user or host has {own} of the {most} connections of listener {name}, and the rest is for other "
+                "routers: raise its maxConnections, or open fewer connections for data"
+            )
+        return None
 
     def opened(self, connection: AmqpConnection) -> None:
         """Owner interface: its handshake is over."""
-        self._open.add(connection)
+        client = connection.core.client if connection.core is not None else None
+        self._open[connection] = client
+        self._by_client[client] += 1
         self.handshakes.ended(connection)
 
     def closed(self, connection: AmqpConnection, reason: str) -> None:
         """Owner interface: the connection is no longer ours."""
         self.connections.discard(connection)
-        self._open.discard(connection)
+        if connection in self._open:
+            client = self._open.pop(connection)
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
         self.handshakes.ended(connection)
 
     def close(self) -> None:

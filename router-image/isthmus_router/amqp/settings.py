@@ -20,6 +20,9 @@ EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
 EDGE_CONNECTIONS, ROUTER_CONNECTIONS = 16_384, 4_096
 """Open ones of a listener of role `edge`, and of role `inter-router`, with those for streams."""
+ROUTER_SHARE = 64
+"""Open ones that one user, or one host without login, may always have at a listener of role `inter-router`. Of more, it
+may have as many as are free for others."""
 CLIENT_LINKS, ROUTER_LINKS = 16_384, 262_144
 """On a connection of role `normal`, and of another role. The engine searches all links of a session for one."""
 SHARED_LINKS = 16

@@ -53,7 +53,8 @@ COUNTERS = (
 class Owner:
     """A listener that does nothing."""
 
-    open_connections = 0
+    def excess(self, client: str | None) -> None:
+        """Any number."""
 
     def opened(self, connection: AmqpConnection) -> None:
         """Nothing to do."""
