@@ -7,7 +7,10 @@ it. The router reads nothing more from a connection of which too much waits.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -31,6 +34,8 @@ SLACK_BYTES = 1 << 13
 MESSAGE_BYTES = 128
 COPY_BYTES = 16
 """That a message, and each of its copies, takes beside the frame."""
+OWN_BYTES = 64
+"""That a frame which the router itself has made takes beside its bytes."""
 PROGRESS_BYTES = 1 << 15
 """A receiver that takes so much within `STALLED_SECONDS` makes progress."""
 STALLED_SECONDS = 10.0
@@ -110,8 +115,8 @@ class ServerLink(asyncio.Protocol):
     have not taken."""
 
     def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
-        """`most_queued`: bytes that the router itself may have to say to the peer; half as much may wait of the
-        messages of this connection before it is read no further."""
+        """`most_queued`: memory in bytes of what the router itself may have to say to the peer; half as much may wait
+        of the messages of this connection before it is read no further."""
         self._owner = owner
         self._most_queued = most_queued
         self.identity = ""
@@ -125,7 +130,7 @@ class ServerLink(asyncio.Protocol):
         self._queued = 0
         """Bytes that wait for the peer."""
         self._own = 0
-        """Of these, such that the router itself has made."""
+        """Memory of those that the router itself has made."""
         self._written = 0
         self._progress = (0.0, 0)
         """When the peer had last made progress, and the bytes that it had taken by then."""
@@ -274,7 +279,7 @@ class ServerLink(asyncio.Protocol):
 
     @property
     def own(self) -> int:
-        """Bytes of what the router itself has to say to the peer."""
+        """Memory in bytes of what the router itself has to say to the peer."""
         return self._own
 
     @property
@@ -381,7 +386,7 @@ class ServerLink(asyncio.Protocol):
         """Implements `table.Link`."""
         if self._deaf:
             return
-        self._own += len(frame)
+        self._own += len(frame) + OWN_BYTES
         self._put(frame, len(frame))
         if self._own > self._most_queued:
             self.cut_off(f"{self._own} bytes wait for it")
@@ -491,7 +496,7 @@ class ServerLink(asyncio.Protocol):
                     what.sender._charged -= what.size
                     senders.add(what.sender)
             else:
-                self._own -= len(what)
+                self._own -= len(what) + OWN_BYTES
         self._queued -= WRITE_BYTES - left
         self._written += WRITE_BYTES - left
         return b"".join(part)
@@ -505,14 +510,22 @@ class ServerLink(asyncio.Protocol):
             return
         if self._reserved:
             self._check_arrival(now)
+        if self._deaf:
+            return  # the connection is lost
         since, before = self._progress
-        taken = self._written - self._transport.get_write_buffer_size()
+        taken = self._written - self._transport.get_write_buffer_size() - self._unacknowledged()
         if not self._queue or taken - before >= PROGRESS_BYTES:
             self._progress = (now, taken)
             return
         behind = 4 * self._queued > self._most_queued or self._owner.crowded()
         if now - since >= (STALLED_BEHIND_SECONDS if behind else STALLED_SECONDS):
             self.cut_off(f"{self._queued} bytes wait for it, and it takes none")
+
+    def _unacknowledged(self) -> int:
+        """Bytes that the system has taken and the peer has not: up to some megabytes, which it takes in few steps."""
+        assert self._transport is not None
+        sock = self._transport.get_extra_info("socket")
+        return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def _check_arrival(self, now: float) -> None:
         """Give the room up that is reserved for a frame, if others wait for it and little of the frame arrives."""

@@ -38,8 +38,8 @@ class Bounds:
 
     most_connections: int = 2_000
     most_queued: int = 1 << 25
-    """Bytes that the router itself may have to say to one client. The router does not read a client on while half as
-    many of its messages wait for others."""
+    """Memory in bytes of what the router itself may have to say to one client. The router does not read a client on
+    while half as many of its messages wait for others."""
     most_held: int = 1 << 28
     """Bytes of messages that wait or are incomplete, over all, and as many of answers."""
 
@@ -81,7 +81,7 @@ class GossipServer:
         self._serving = False
         """Those that wait for room are looked at in a moment."""
         self._own = 0
-        """Bytes that the router itself has to say."""
+        """Memory in bytes of what the router itself has to say."""
         self.slow = 0
         """Clients cut off because they took nothing, or because they, or all together, were too far behind."""
         self.dropped = 0

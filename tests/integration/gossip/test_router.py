@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from pathlib import Path
 from random import Random
@@ -13,7 +14,9 @@ from tests.integration.gossip.conftest import StartMember, StartRouter
 from tests.integration.gossip.support import GROUP, POLL_SECONDS, GossipRouter, Peer, eventually, info
 
 from isthmus_router.gossip.client import ClientSettings
+from isthmus_router.gossip.link import PROGRESS_BYTES, STALLED_BEHIND_SECONDS
 from isthmus_router.gossip.messages import (
+    VERSION,
     GetMembers,
     Heartbeat,
     Hello,
@@ -344,3 +347,26 @@ async def test_options_that_cannot_be_used(
     _, output = await process.communicate()
     assert process.returncode == status
     assert said in output.decode()
+
+
+async def test_slow_receiver_that_reads_all_the_time_is_not_cut_off(start_router: StartRouter) -> None:
+    """It reads 128 KiB a second of 12 MiB, for longer than one that reads nothing has."""
+    router = await start_router()
+    a, slow = info("a"), info("slow")
+    sender = await Peer.registered(router, a)
+    receiver = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", router.port), 20)
+    try:
+        receiver.sendall(encode_control(Hello(VERSION)) + encode_control(Register(GROUP, slow)))
+        await eventually(lambda: router.metric("members") == 2, "all registered")
+        for _ in range(4):
+            sender.pass_on(a, slow.id, bytes(3 << 20))
+        await eventually(lambda: router.metric("held_bytes") > 8 << 20, "most of it waits")
+        begun, read = time.monotonic(), 0
+        while (passed := time.monotonic() - begun) < 2.5 * STALLED_BEHIND_SECONDS:
+            while read < passed * 128 * 1024:
+                read += len(await asyncio.to_thread(receiver.recv, 16 * 1024))
+            await asyncio.sleep(POLL_SECONDS)
+        assert router.metric("slow_clients_total") == 0
+        assert read > PROGRESS_BYTES
+    finally:
+        receiver.close()

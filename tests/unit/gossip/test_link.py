@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ MIB = 1 << 20
 GROUP = b"group"
 
 
+SENT = socket.socket()
+"""The socket of all connections: the system has sent everything that it was given."""
+
+
 class Peer(asyncio.Transport):
     """A connection to the router in memory, which takes what it is told to."""
 
@@ -27,6 +32,7 @@ class Peer(asyncio.Transport):
         self._name = name
         self._buffered = 0
         self.broken = False
+        self._socket = SENT
         self.link = ServerLink(server, server._bounds.most_queued, name)
         server._links[self.link] = None
         self.link.connection_made(self)
@@ -44,7 +50,7 @@ class Peer(asyncio.Transport):
                 self.link.resume_writing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self._name, 1) if name == "peername" else default
+        return {"peername": (self._name, 1), "socket": self._socket}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = high or 0
@@ -242,3 +248,20 @@ async def test_a_connection_that_the_router_ends_after_its_loss_is_gone(
     await turn()
     assert server.table.connections == 0
     assert peer.link not in server._links
+
+
+async def test_what_the_router_itself_says_counts_with_the_memory_that_it_takes(
+    server: GossipServer, join: Join
+) -> None:
+    """Frames of 6 bytes to a peer that takes none."""
+    peer = await join("silent")
+    frame = encode_control(Heartbeat())
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        while not peer.broken:
+            peer.link.send(bytes(bytearray(frame)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most - before < server._bounds.most_queued
