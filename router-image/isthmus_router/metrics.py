@@ -67,8 +67,9 @@ class MetricsSnapshot:
     routing_messages_dropped: int = 0
     routing_addresses_refused: int = 0
     """Addresses of other routers for which there was no room."""
-    edge_link_routes_ignored: int = 0
-    """Those that edges, or the interior of an edge, have announced beyond the room for them."""
+    edge_link_routes_ignored: Mapping[str, int] = field(default_factory=dict)
+    """Those that edges, or the interior of an edge, have announced: `invalid`, or beyond the room for them
+    (`no-room`)."""
     routers_without_place: Mapping[str, int] = field(default_factory=dict)
     """Since the start: `refused` by the full table of routers, or `displaced` from it by another one."""
     listeners: Mapping[str, int] = field(default_factory=dict)
@@ -163,8 +164,9 @@ class _SnapshotCollector(Collector):
         )
         yield _counter(
             "edge_link_routes_ignored",
-            "Link routes that edges, or the interior of an edge, announced and that found no room.",
+            "Link routes that edges, or the interior of an edge, announced and that are invalid or found no room.",
             s.edge_link_routes_ignored,
+            "reason",
         )
         yield _counter(
             "routers_without_place",

@@ -15,6 +15,7 @@ address instead.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from isthmus_router.core.address import normalise
@@ -34,7 +35,7 @@ from isthmus_router.linkroute.messages import (
     encode_link_routes,
 )
 from isthmus_router.linkroute.routing import LinkRouting
-from isthmus_router.linkroute.table import LinkRoute, is_route_key
+from isthmus_router.linkroute.table import LinkRoute
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -97,8 +98,8 @@ class EdgeLinkRoutes:
         self._news_of_all = False
         """Whether any link route may be one of these."""
         self._tells_news = False
-        self.ignored = 0
-        """Link routes that peers have told of and for which there was no room."""
+        self.ignored: Counter[str] = Counter()
+        """Link routes that peers have told of, by why they were not stored; whole messages count as one."""
         self._warned = False
         """Of messages that are invalid: once is enough."""
         routing.changed = self._changed
@@ -261,10 +262,10 @@ class EdgeLinkRoutes:
             self._invalid(link, str(error))
             return
         for item in news:
-            if len(item.key) <= LONGEST_KEY and is_route_key(item.key):
+            if item is not None:
                 self._hear(exchange, item)
             else:
-                self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
+                self._invalid(link, "not the key of a link route and whether there is a container for it")
         if not news and not exchange.complete:
             exchange.complete = True
             if self.core.edge:
@@ -273,6 +274,7 @@ class EdgeLinkRoutes:
                 self._forget_former(exchange)
 
     def _invalid(self, link: Link, reason: str) -> None:
+        self.ignored["invalid"] += 1
         if not self._warned:
             self._warned = True
             details = {"connection": link.connection.id, "reason": reason}
@@ -308,7 +310,7 @@ class EdgeLinkRoutes:
 
     def _ignore(self, exchange: Exchange) -> None:
         """The peer has told of a link route for which there is no room."""
-        self.ignored += 1
+        self.ignored["no-room"] += 1
         if not exchange.full:
             exchange.full = True
             log.warning("no room for link routes", extra={"connection": exchange.connection.id})

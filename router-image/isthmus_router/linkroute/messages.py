@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from isthmus_router.linkroute.table import is_route_key
 from isthmus_router.message.control import Header, Message, decode_message, encode_message
 from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
 
@@ -39,8 +40,8 @@ def encode_link_routes(news: Iterable[tuple[str, bool | None]]) -> bytes:
     return encode_message(Message(header=Header(durable=False), body=[list(pair) for pair in news]))
 
 
-def decode_link_routes(payload: bytes) -> list[LinkRouteNews]:
-    """What a message tells of link routes. Raises LinkRouteMessageError."""
+def decode_link_routes(payload: bytes) -> list[LinkRouteNews | None]:
+    """What a message tells of link routes; None for those that are invalid. Raises LinkRouteMessageError."""
     if len(payload) > LONGEST_BYTES:
         raise LinkRouteMessageError(f"longer than {LONGEST_BYTES} bytes")
     try:
@@ -52,9 +53,10 @@ def decode_link_routes(payload: bytes) -> list[LinkRouteNews]:
     return [_news(pair) for pair in body]
 
 
-def _news(pair: object) -> LinkRouteNews:
+def _news(pair: object) -> LinkRouteNews | None:
     if isinstance(pair, list) and len(pair) == 2:
         key, reachable = pair
-        if isinstance(key, str) and (reachable is None or isinstance(reachable, bool)):
+        valid = isinstance(key, str) and len(key) <= LONGEST_KEY and is_route_key(key)
+        if valid and (reachable is None or isinstance(reachable, bool)):
             return LinkRouteNews(str(key), reachable)
-    raise LinkRouteMessageError("body is not a list of keys with a boolean each")
+    return None

@@ -77,7 +77,7 @@ class RoutingEngine:
         self.table = act.RouteTable()
         """The current table, as last reported by RoutesChanged."""
         self.refused_messages = 0
-        """Control messages that could not be used, so far."""
+        """Control messages that could not be used, or in which addresses were skipped, so far."""
         self.refused_routers = 0
         """How often a router found no place in the table, so far."""
         self.displaced_routers = 0
@@ -363,6 +363,10 @@ class RoutingEngine:
     def _read_update(self, reader: UpdateReader, node: RouterNode, link: int) -> Iterator[bool]:
         while not reader.read(STEP):
             yield False
+        if reader.skipped:
+            self.refused_messages += 1
+            reason = f"{reader.skipped} invalid addresses of {node.id} are skipped: {reader.first_problem}"
+            self._actions.append(act.MessageRefused(link, reason))
         yield from self._apply_in_steps(reader.update(), node, link, reader.omitted)
 
     def _apply_in_steps(
@@ -667,10 +671,18 @@ class RoutingEngine:
 
 
 def _read(payload: bytes) -> ControlMessage | UpdateReader:
-    """Decode a control message, and of a large update of addresses what comes before them."""
+    """Decode a control message, and of a large update of addresses, or an invalid one, what comes before them."""
     if len(payload) > READ_AT_ONCE_BYTES:
         update = large_update(payload)
         if update is not None:
             return update
         check_size(payload)
-    return decode_control(payload)
+    try:
+        return decode_control(payload)
+    except UnsupportedVersionError:
+        raise
+    except ControlMessageError:
+        update = large_update(payload)
+        if update is None:
+            raise
+        return update

@@ -1,7 +1,8 @@
-"""Updates of addresses (MAU) that are too large to be decoded at once: they are read in steps.
+"""Updates of addresses (MAU) that are too large to be decoded at once, or have an invalid address, are read in steps.
 
 A router that has many addresses announces them in one message. A few bytes of it can hold a value, so to decode a
-large one takes seconds. Before that, only what stands around the lists of addresses is read.
+large one takes seconds. Before that, only what stands around the lists of addresses is read. An address that cannot be
+read is skipped, so that it does not keep others from being known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from isthmus_router.message.types import DecodeError, decode
 
 from .messages import (
     AREA,
+    LONGEST_KEY,
     MAX_VALUES,
     MOBILE_VERSION,
     ControlMessageError,
@@ -39,6 +41,11 @@ MAX_BYTES = 64 * 1024
 """Of a control message other than an update of addresses: 128 ids of 127 bytes, each with a cost, take 18 KiB."""
 MAX_ADDRESS_VALUES = 64
 """In what is announced of one address; the protocol has five."""
+
+MAX_ADDRESS_BYTES = 4 * LONGEST_KEY + 1024
+"""Of what is announced of one address."""
+MOST_SKIPPED = 1000
+"""Invalid addresses in an update. One with more is refused altogether."""
 
 _APPLICATION_PROPERTIES, _VALUE = 0x74, 0x77
 _MOST_SECTIONS, _MOST_FIELDS, _LONGEST_NAME = 16, 32, 300
@@ -77,6 +84,10 @@ class UpdateReader:
             self._places = {"exist": self._places["exist"]}
         self.omitted = 0
         """Addresses beyond those that one router may have."""
+        self.skipped = 0
+        """Addresses that cannot be read."""
+        self.first_problem = ""
+        """Of these."""
         self._present: list[MobileAddress] = []
         self._gone: list[str] = []
 
@@ -137,13 +148,20 @@ class UpdateReader:
 
     def _take(self, name: str, item: bytes) -> None:
         try:
+            if len(item) > MAX_ADDRESS_BYTES:
+                raise ControlMessageError(f"an address descriptor is longer than {MAX_ADDRESS_BYTES} bytes")
             value = decode(item, most=MAX_ADDRESS_VALUES)[0]
-        except DecodeError as error:
-            raise ControlMessageError(str(error)) from error
-        if name == "del":
-            self._gone.append(read_mobile_key(value))
-        else:
-            self._present.append(read_mobile_address(value))
+            if name == "del":
+                self._gone.append(read_mobile_key(value))
+            else:
+                self._present.append(read_mobile_address(value))
+        except (DecodeError, ControlMessageError) as error:
+            self.first_problem = self.first_problem or str(error)
+            self.skipped += 1
+            if self.skipped > MOST_SKIPPED:
+                raise ControlMessageError(
+                    f"more than {MOST_SKIPPED} addresses are invalid: {self.first_problem}"
+                ) from error
 
     def update(self) -> MobileAddressUpdate:
         """What has been read."""

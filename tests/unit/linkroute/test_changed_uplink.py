@@ -15,6 +15,7 @@ from isthmus_router.core.terms import Direction
 from isthmus_router.linkroute import edges
 from isthmus_router.linkroute.messages import LinkRouteNews, encode_link_routes
 from isthmus_router.linkroute.table import LinkRoute, route_key
+from isthmus_router.message.control import Message, encode_message
 
 SHELF = section(container_id="shelf")
 
@@ -236,6 +237,22 @@ def test_long_keys_do_not_keep_a_peer_from_reading_the_others() -> None:
     (exchange,) = network.routers["F"].exchange.exchanges.values()
     assert len(exchange.heard) == 153
     assert set(keys(3)) <= {route.key for route in exchange.heard}
+
+
+@pytest.mark.parametrize("invalid", [None, [], ["Cq", 1], [7, True], ["Q", True], ["C" + "q" * 5000, True]])
+def test_invalid_link_routes_do_not_keep_others_from_being_known(invalid: object) -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    (exchange,) = network.routers["A"].exchange.exchanges.values()
+    assert exchange.hears is not None
+    assert exchange.hears.on_delivery is not None
+    exchange.complete = False
+    for body in ([["Cfirst", True], invalid, ["Csecond", True]], [invalid]):
+        exchange.hears.on_delivery(exchange.hears, encode_message(Message(body=body)))
+    assert {route.key for route in exchange.heard} == {"Cfirst", "Csecond"}
+    assert network.routers["A"].exchange.ignored == {"invalid": 2}
+    assert not exchange.complete, "only an empty list is the end"
 
 
 def test_message_of_more_than_it_may_have_is_ignored() -> None:

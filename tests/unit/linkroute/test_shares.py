@@ -115,7 +115,7 @@ def test_edge_announces_as_many_link_routes_as_are_left_for_others(
     first, second = edge(network, "E"), edge(network, "F")
     announce(router, first, patterns("e"), reachable=True)
     assert len(router.known) == ROOM // 2
-    assert router.exchange.ignored == 100 - ROOM // 2
+    assert router.exchange.ignored["no-room"] == 100 - ROOM // 2
     assert len([record for record in caplog.records if record.message == "no room for link routes"]) == 1
     announce(router, first, patterns("x"), reachable=False)
     assert len(router.known) == ROOM // 2, "those without a container are announced to no router"

@@ -13,6 +13,7 @@ from isthmus_router.routing import actions as act
 from isthmus_router.routing import updates, waiting
 from isthmus_router.routing.linkstate import LinkState
 from isthmus_router.routing.messages import (
+    LONGEST_KEY,
     ControlMessageError,
     LinkStateUpdate,
     MobileAddress,
@@ -130,14 +131,65 @@ def test_what_is_of_a_former_life_is_dropped(pair: Driver) -> None:
     assert not known(pair)
 
 
-def test_a_message_that_is_wrong_at_its_end_changes_nothing(pair: Driver) -> None:
-    payload = bytearray(encode_control(absolute(1, *range(MANY)), "x"))
-    payload[-3] = 0x30
-    pair.receive_bytes(bytes(payload))
+def test_a_message_that_ends_too_soon_changes_nothing(pair: Driver) -> None:
+    payload = encode_control(absolute(1, *range(MANY)), "x")
+    pair.receive_bytes(payload[:-3])
     assert pair.events(act.MessageRefused)
     assert not known(pair)
     pair.receive(absolute(1, *range(MANY)))
     assert known(pair) == set(range(MANY))
+
+
+INVALID = [
+    None,
+    [],
+    [7],
+    [""],
+    ["M" + "x" * LONGEST_KEY],
+    ["", [None] * 100],
+    Encoded(bytes(encode(["Mno text"])).replace(b"no", b"\xff\xfe")),
+]
+
+
+def with_invalid(count: int, invalid: object, *, absolute: bool = True) -> bytes:
+    """An update of as many addresses, with an invalid one in the middle."""
+    items: list[object] = [[f"Maddress.{number}", 1] for number in range(count)]
+    items.insert(count // 2, invalid)
+    lists = {"exist": items} if absolute else {"add": items, "del": [invalid, ["Maddress.500"]]}
+    body = {"id": "PEER", "pv": 2, "area": "0", "mobile_seq": 1 if absolute else 2, **lists}
+    return b"\x00\x53\x74" + encode({"opcode": "MAU"}) + b"\x00\x53\x77" + encode(body)
+
+
+@pytest.mark.parametrize("count", [10, MANY])
+@pytest.mark.parametrize("invalid", INVALID, ids=range(len(INVALID)))
+def test_invalid_addresses_do_not_keep_others_from_being_known(
+    pair: Driver, count: int, invalid: object
+) -> None:
+    pair.receive_bytes(with_invalid(count, invalid))
+    assert known(pair) == set(range(count))
+    (refused,) = pair.events(act.MessageRefused)
+    assert refused.reason.startswith("1 invalid addresses of PEER are skipped: ")
+    assert pair.engine.refused_messages == 1
+    assert not pair.receive(RouterAdvertisement("PEER", 7, 1, 1)).sent_of(MobileAddressRequest)
+
+
+def test_differences_with_invalid_addresses_are_applied(pair: Driver) -> None:
+    pair.receive(absolute(1, 500, 501))
+    pair.receive_bytes(with_invalid(10, [""], absolute=False))
+    assert known(pair) == {*range(10), 501}
+    (refused,) = pair.events(act.MessageRefused)
+    assert refused.reason.startswith("2 invalid addresses of PEER are skipped: ")
+    assert not pair.receive(RouterAdvertisement("PEER", 7, 1, 2)).sent_of(MobileAddressRequest)
+
+
+def test_an_update_with_many_invalid_addresses_is_refused(pair: Driver) -> None:
+    items: list[object] = [["Mvalid"], *([7] * (updates.MOST_SKIPPED + 1))]
+    body = {"id": "PEER", "pv": 2, "area": "0", "mobile_seq": 1, "exist": items}
+    pair.receive_bytes(b"\x00\x53\x74" + encode({"opcode": "MAU"}) + b"\x00\x53\x77" + encode(body))
+    (refused,) = pair.events(act.MessageRefused)
+    assert "more than 1000 addresses are invalid" in refused.reason
+    (node,) = (node for node in pair.engine._nodes if node.id == "PEER")
+    assert not node.mobile.addresses
 
 
 def test_updates_that_wait_are_bounded(pair: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
