@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from cproton_ffi import ffi
+
 from isthmus_router.core.model import Connection, Link
 
 MOST_OF_CLIENT = 100_000
@@ -19,14 +21,31 @@ MOST_OF_CLIENT = 100_000
 class Allowance:
     """Of one client."""
 
-    __slots__ = ("__weakref__", "most", "unsettled", "waiting")
+    __slots__ = ("__weakref__", "cell", "waiting")
 
     def __init__(self) -> None:
-        self.most = MOST_OF_CLIENT
-        self.unsettled = 0
-        """Deliveries, those of detached links included until the engine has freed these."""
+        self.cell = ffi.new("int64_t[2]", (0, MOST_OF_CLIENT))
+        """`unsettled` and `most`, where compiled code counts without making an object for each number."""
         self.waiting: dict[Link, None] = {}
         """IN halves of links that are not read until something is settled, oldest first."""
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries, those of detached links included until the engine has freed these."""
+        return int(self.cell[0])
+
+    @unsettled.setter
+    def unsettled(self, deliveries: int) -> None:
+        self.cell[0] = deliveries
+
+    @property
+    def most(self) -> int:
+        """How many there may be."""
+        return int(self.cell[1])
+
+    @most.setter
+    def most(self, deliveries: int) -> None:
+        self.cell[1] = deliveries
 
     @property
     def is_used_up(self) -> bool:

@@ -11,7 +11,7 @@ others in place. What it takes for granted about both is checked when the module
 so.
 """
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy, memmove
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem, PyDict_Size

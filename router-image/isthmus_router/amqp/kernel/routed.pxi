@@ -40,8 +40,7 @@ cdef int give_credit(PyObject *out) except -1:
 cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     """As `RoutedLinks.event` for a delivery on an IN link."""
     cdef PyObject *out = get(link, link_partner)
-    cdef PyObject *allowance
-    cdef long unsettled
+    cdef int64_t *unsettled
     cdef void *at
     cdef void *to
     cdef void *sent
@@ -59,8 +58,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         return _TO_DO
     at = pointer(get(link, link_io))
     to = pointer(get(out, link_io))
-    allowance = get(link, link_allowance)
-    unsettled = PyLong_AsLong(<object>get(allowance, allowance_unsettled))
+    unsettled = <int64_t *>pointer(get(get(link, link_allowance), allowance_cell))
     if (
         pn_link_current(at) != pn
         or pn_delivery_partial(pn)
@@ -70,7 +68,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         or pn_link_credit(to) <= 0
         or not has_room(self, out, min(<size_t>pn_delivery_pending(pn), <size_t>self.chunk_bytes), self.stream_outgoing_high)
         or PyDict_Size(<object>get(link, link_unsettled)) >= self.most_unsettled
-        or unsettled >= PyLong_AsLong(<object>get(allowance, allowance_most))
+        or unsettled[0] >= unsettled[1]
     ):
         return _TO_DO
     tag = pn_delivery_tag(pn)
@@ -101,7 +99,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         pn_delivery_settle(sent)
         pn_delivery_settle(pn)
     else:
-        put(allowance, allowance_unsettled, unsettled + 1)
+        unsettled[0] += 1
         record = PyType_GenericAlloc(<PyTypeObject *>self.passed, 0)
         put(<PyObject *>record, self.passed_arrived, now)
         put(<PyObject *>record, self.passed_settled, _false)
@@ -142,7 +140,7 @@ cdef int settled_by_receiver(Drain self, PyObject *out, void *pn, object now) ex
     allowance = get(link, link_allowance)
     if PyDict_Size(<object>get(allowance, allowance_waiting)):
         return _TO_DO
-    _add(allowance, allowance_unsettled, -1)
+    (<int64_t *>pointer(get(allowance, allowance_cell)))[0] -= 1
     record = <object>known
     PyDict_DelItem(unsettled, number)
     number = <object>get(known, self.passed_incoming)

@@ -1,13 +1,9 @@
 """Where the router's objects have their attributes, and the values that are told apart by identity."""
 # Part of drain.pyx, which imports what is named here.
 
-cdef inline int _add(PyObject *owner, Py_ssize_t offset, long number) except -1:
-    put(owner, offset, PyLong_AsLong(<object>get(owner, offset)) + number)
-    return 0
-
-
 cdef inline int _count(PyObject *owner, Py_ssize_t offset) except -1:
-    return _add(owner, offset, 1)
+    put(owner, offset, PyLong_AsLong(<object>get(owner, offset)) + 1)
+    return 0
 
 
 cdef inline void *_cell(PyObject *link) noexcept:
@@ -41,8 +37,7 @@ cdef Py_ssize_t activity_out_of_credit = offset(Activity, "out_of_credit")
 cdef Py_ssize_t link_allowance = offset(Link, "allowance")
 cdef Py_ssize_t link_answered = offset(Link, "answered")
 cdef Py_ssize_t link_accepted = offset(Link, "accepted")
-cdef Py_ssize_t allowance_most = offset(Allowance, "most")
-cdef Py_ssize_t allowance_unsettled = offset(Allowance, "unsettled")
+cdef Py_ssize_t allowance_cell = offset(Allowance, "cell")
 cdef Py_ssize_t allowance_waiting = offset(Allowance, "waiting")
 cdef Py_ssize_t link_address = offset(Link, "address")
 cdef Py_ssize_t link_activity = offset(Link, "activity")
