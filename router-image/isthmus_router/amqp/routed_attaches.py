@@ -17,6 +17,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.checked import copy_data, copy_terminus
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.frames import ATTACH_TOO_LARGE, TOO_LARGE, attach_size, room, shorten
+from isthmus_router.amqp.routed_sessions import Sharer
 from isthmus_router.amqp.terminus import null_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, Direction
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("SERVER")
 
-NO_HANDLE = Condition(RESOURCE_LIMIT, "the container allows no more links on its connection (handle-max)")
+NO_HANDLE = Condition(
+    RESOURCE_LIMIT,
+    "the container allows no more links on its connection (handle-max), or no more for this client (channel-max)",
+)
 
 _LOCAL_UNINIT = 1
 
@@ -45,7 +49,7 @@ class RoutedAttaches:
         io: AmqpConnection = connection.io
         if attach_size(link.io, name, address) > room(io.transport):
             return ATTACH_TOO_LARGE
-        session = io.sessions.of_routed()
+        session = io.sessions.of_routed(Sharer.of(link))
         if session is None:
             return NO_HANDLE
         direction = Direction.OUT if link.incoming else Direction.IN

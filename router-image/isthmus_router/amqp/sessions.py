@@ -10,6 +10,7 @@ from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
 from isthmus_router.amqp.handle_max import links_allowed
+from isthmus_router.amqp.routed_sessions import RoutedSessions, Sharer
 from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
@@ -45,8 +46,6 @@ attach, and for any frame if the peer has chosen handles that collide in its tab
 CHEAP_BYTES = 16 * 1024 * 1024
 USUAL_LINKS = 256
 """The router assumes that a peer allows so many in a session, until the peer has begun its first session."""
-ROUTED_SESSIONS = 1000
-"""For routed links; with more of these, several share one."""
 
 
 class Sessions:
@@ -62,8 +61,7 @@ class Sessions:
         """Those for proxy links, with the number of links in each."""
         self._streams: dict[Pointer, int] = {}
         """Those for streams, likewise."""
-        self._routed: dict[Pointer, int] = {}
-        """Those for routed links, likewise."""
+        self._routed = RoutedSessions(self._begin, lambda: self._free() - SPARE_SESSIONS, self._has_room)
         self._links: dict[Pointer, dict[Link, None]] = {}
         """Attached links by session."""
         self._of_peer: dict[Pointer, set[Pointer]] = {}
@@ -239,7 +237,7 @@ class Sessions:
                 del self._shared[key]
         self._proxies.pop(session, None)
         self._streams.pop(session, None)
-        self._routed.pop(session, None)
+        self._routed.remove(session)
         self._flow_waits.pop(session, None)
         self._allowed.pop(session, None)
         self._handles.pop(session, None)
@@ -321,9 +319,10 @@ class Sessions:
             attached.pop(link, None)
             if not attached:
                 del self._links[session]
-        for links in (self._proxies, self._streams, self._routed):
+        for links in (self._proxies, self._streams):
             if session in links:
                 links[session] -= 1
+        self._routed.link_gone(session)
 
     def _for_proxy(self) -> Pointer:
         """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
@@ -352,26 +351,12 @@ class Sessions:
         self._streams[session] += 1
         return session
 
-    def of_routed(self) -> Pointer | None:
-        """The session for another routed link, or None when the peer allows no more links; counts the link.
-
-        A link that has to wait fills the window of its session, and then the others in the session wait as well. So
-        each link has a session of its own, up to a number of them: the engine walks over all sessions to find a free
-        channel. A session is not used again when its link is gone, as what a receiver has left unread may fill its
-        window indefinitely.
-        """
-        if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
-            session = self._begin()
-        elif self._routed:
-            found = next(filter(self._has_room, self._routed), None)
-            if found is None:
-                return None
-            session = found
-        else:
-            session = self.of_links(SessionClass.ENDPOINT, 0)
-            return session if self._has_room(session) else None
-        self._routed[session] = self._routed.pop(session, 0) + 1  # last: the next one is another's turn
-        return session
+    def of_routed(self, sharer: Sharer) -> Pointer | None:
+        """The session for another routed link, or None when the peer allows the client no more links."""
+        if self._routed or self._free() > SPARE_SESSIONS:
+            return self._routed.take(sharer)
+        session = self.of_links(SessionClass.ENDPOINT, 0)
+        return session if self._has_room(session) else None
 
     def _has_room(self, session: Pointer) -> bool:
         """Whether the peer allows another link; before it has begun the session, whether it will probably do so."""
@@ -379,9 +364,9 @@ class Sessions:
 
     def end_of_routed(self, session: Pointer) -> bool:
         """End a session that one routed link has for itself; whether it is one."""
-        if self._routed.get(session) != 1:
+        if self._routed.links(session) != 1:
             return False
-        del self._routed[session]
+        self._routed.remove(session)
         lib.pn_session_close(session)
         self._connection.driver.touch(self._connection)
         return True
@@ -392,11 +377,12 @@ class Sessions:
 
     def _end_unused(self) -> None:
         """End the sessions of streams and routed links whose links are gone."""
-        for sessions in (self._streams, self._routed):
-            for session in [session for session, links in sessions.items() if links == 0]:
-                del sessions[session]
-                lib.pn_session_close(session)
-                self._connection.driver.touch(self._connection)
+        unused = [session for session, links in self._streams.items() if links == 0] + self._routed.unused()
+        for session in unused:
+            self._streams.pop(session, None)
+            self._routed.remove(session)
+            lib.pn_session_close(session)
+            self._connection.driver.touch(self._connection)
 
     def bound(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
