@@ -14,9 +14,11 @@ from isthmus_router.config.policy_checks import check_policies, policy_warnings
 from isthmus_router.config.relay_checks import check_peer_names, check_relay
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.address import Purpose, normalise, purpose
+from isthmus_router.core.patterns import pattern_problem
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import COORDINATOR
 from isthmus_router.message.encoder import encode
+from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
 from isthmus_router.message.values import EncodeError
 
 RESERVED_OPEN_PROPERTIES = ("product", "version", "failover-server-list", "network-host", "port")
@@ -30,6 +32,10 @@ SASL_MECHANISMS = frozenset(
     + ["GSSAPI", "GS2-KRB5", "GS2-IAKERB", "GSS-SPNEGO", "OAUTHBEARER", "XOAUTH2"]
 )
 """Those that Cyrus SASL has plugins for."""
+LONGEST_NAME = 1000
+"""Characters of a name of an entity, and of names by which link routes and auto-links refer to others."""
+_NAMES = ("name", "containerId", "connection")
+_ADDRESSES = ("address", "externalAddress", "addExternalPrefix", "delExternalPrefix")
 _WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 _ILLEGAL_IN_ID = re.compile(r"[\s/\x00-\x1f\x7f]")
 _UID_FORMAT = re.compile(r"[125csloun]+")
@@ -46,6 +52,7 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
         if e.section.name in ("listener", "connector") and "role" not in e.broken
     }
     for entity in entities:
+        yield from _lengths(entity)
         match entity.section.name:
             case "router":
                 yield from _router(entity)
@@ -111,6 +118,28 @@ def illegal_router_id(router_id: str) -> str | None:
     if len(router_id.encode(errors="replace")) > 127:
         return f"{router_id[:20]!r}... is longer than 127 bytes"
     return None
+
+
+def _lengths(entity: Entity) -> Iterator[Problem]:
+    """Names and addresses may come from peers, by management."""
+    values = entity.values
+    if entity.section.name not in ("address", "linkRoute", "autoLink"):
+        name = values.get("name")
+        if isinstance(name, str) and len(name) > LONGEST_NAME:
+            yield entity.problem("name", f"it has more than {LONGEST_NAME} characters; use a shorter one")
+        return
+    for attribute, value in values.items():
+        if not isinstance(value, str):
+            continue
+        if attribute in ("prefix", "pattern"):
+            if problem := pattern_problem(value):
+                yield entity.problem(attribute, problem)
+        elif attribute in _NAMES and len(value) > LONGEST_NAME:
+            yield entity.problem(attribute, f"it has more than {LONGEST_NAME} characters; use a shorter one")
+        elif attribute in _ADDRESSES and len(value.encode(errors="replace")) > LONGEST_ADDRESS_BYTES:
+            yield entity.problem(
+                attribute, f"it has more than {LONGEST_ADDRESS_BYTES} bytes; use a shorter one"
+            )
 
 
 def _duplicates(entities: list[Entity]) -> Iterator[Problem]:

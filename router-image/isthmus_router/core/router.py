@@ -157,8 +157,9 @@ class RouterCore:
         connection = link.connection
         connection.links.add(link)
         self.counters.links_attached += 1
-        address = (link.target if link.incoming else link.source).address
-        if address is not None and len(address) > LONGEST_ADDRESS_BYTES:
+        terminus = link.target if link.incoming else link.source
+        names = (terminus.address, terminus.node_address)
+        if any(name is not None and len(name) > LONGEST_ADDRESS_BYTES for name in names):
             self.refuse(link, TOO_LONG)
         elif not any(handler(link) for handler in self.link_handlers):
             self._attach_endpoint(link)

@@ -25,6 +25,7 @@ from isthmus_router.management.query import ROWS_PER_SLICE, find, query
 from isthmus_router.management.request import Request, Work
 from isthmus_router.management.schema import schema
 from isthmus_router.message.control import Message, Properties, encode_message
+from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
 from isthmus_router.message.types import Encoded, Int, encode
 
 logger = logging.getLogger("AGENT")
@@ -92,7 +93,7 @@ class ManagementAgent:
         The router itself sends the response, so that it goes to no address that the requester may not use.
         """
         reply_to = message.properties.reply_to
-        if not reply_to or purpose(reply_to) is not Purpose.CLIENTS:
+        if not reply_to or len(reply_to) > LONGEST_ADDRESS_BYTES or purpose(reply_to) is not Purpose.CLIENTS:
             return None
         if requester.may_be_answered_at is not None and not requester.may_be_answered_at(reply_to):
             logger.info("response withheld", extra={"address": reply_to[:DESCRIPTION_LENGTH]})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isthmus_router.config.checks import LONGEST_NAME
 from isthmus_router.core.patterns import pattern_problem
 from isthmus_router.management.errors import BadRequestError, ConflictError, ForbiddenError
 from isthmus_router.management.port import ConnectionLinkRouteRow
@@ -14,8 +15,6 @@ from isthmus_router.management.request import Request
 
 MOST = 1000
 """On one connection."""
-LONGEST_NAME = 1000
-"""Characters of a name that the container chooses."""
 
 
 def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow]) -> ConnectionLinkRouteRow:

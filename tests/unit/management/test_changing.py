@@ -125,6 +125,41 @@ def test_invalid_entities_are_refused(
     assert router.configuration is before
 
 
+@pytest.mark.parametrize(
+    ("entity_type", "body"),
+    [
+        ("router.config.address", {"prefix": "x" * 4097}),
+        ("router.config.address", {"pattern": "a." * 501}),
+        ("router.config.address", {"prefix": "b", "name": "n" * 1001}),
+        ("router.config.linkRoute", {"pattern": "é" * 2049, "direction": "in", "containerId": "c"}),
+        ("router.config.linkRoute", {"prefix": "b", "direction": "in", "containerId": "c" * 1001}),
+        (
+            "router.config.linkRoute",
+            {"prefix": "b", "direction": "in", "containerId": "c", "addExternalPrefix": "x" * 4097},
+        ),
+        ("router.config.autoLink", {"address": "x" * 4097, "direction": "in", "containerId": "c"}),
+        (
+            "router.config.autoLink",
+            {"address": "b", "direction": "in", "containerId": "c", "externalAddress": "x" * 4097},
+        ),
+        ("listener", {"port": 1, "name": "n" * 1001}),
+    ],
+)
+def test_long_addresses_patterns_and_names_are_refused(
+    client: Client, router: SmallRouter, entity_type: str, body: dict[str, object]
+) -> None:
+    before = router.configuration
+    response = client.request("CREATE", body, type=entity_type)
+    assert response.status == 400
+    assert "it has more than" in response.description
+    assert router.configuration is before
+
+
+def test_the_longest_address_and_name_are_accepted(client: Client, router: SmallRouter) -> None:
+    body = {"prefix": "x" * 4096, "name": "n" * 1000, "distribution": "closest"}
+    assert client.request("CREATE", body, type="router.config.address").status == 201
+
+
 def test_raise_ordinal(client: Client, router: SmallRouter) -> None:
     response = client.request("UPDATE", {"ordinal": 4}, type="sslProfile", name="tls")
     assert (response.status, response.body["ordinal"]) == (200, 4)

@@ -277,6 +277,13 @@ def test_no_reply_to_is_ignored(router: SmallRouter) -> None:
     assert answer_of(ManagementAgent(router), Message(application_properties={"operation": "QUERY"})) is None
 
 
+@pytest.mark.parametrize(("length", "answered"), [(4096, True), (4097, False)])
+def test_long_reply_to_is_ignored(router: SmallRouter, length: int, *, answered: bool) -> None:
+    properties = Properties(reply_to="x" * length)
+    request = Message(properties=properties, application_properties={"operation": "GET-TYPES"})
+    assert (answer_of(ManagementAgent(router), request) is not None) == answered
+
+
 @pytest.mark.parametrize("correlation_id", [7, "seven", b"7", ULong(7)])
 def test_correlation_id_comes_back_with_its_type(client: Client, correlation_id: object) -> None:
     properties = Properties(reply_to="temp.1", correlation_id=correlation_id, message_id="m")

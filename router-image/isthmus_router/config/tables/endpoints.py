@@ -293,7 +293,8 @@ LISTENER = Section(
             Kind.INTEGER,
             "Open connections of the listener at the same time. One more is closed with "
             "`amqp:resource-limit-exceeded`. Absent: 16,384 with role `edge`, 4,096 with role `inter-router`, any "
-            "number with the other roles, whose connections the `policy` section bounds.",
+            "number with the other roles, whose connections the `policy` section bounds. With role `inter-router`, one "
+            "user or host without login has at most 64, or as many as are free for others.",
             minimum=1,
             maximum=2**31 - 1,
         ),
