@@ -81,6 +81,17 @@ def _distribution(address: Address) -> str:
     return "relayed" if relayed else _DISTRIBUTIONS[address.treatment]
 
 
+def _own_link_route(connection: Connection, name: str, own: Declaration) -> ConnectionLinkRouteRow:
+    return ConnectionLinkRouteRow(
+        connection.id,
+        name,
+        own.pattern,
+        own.routes[0].direction is Direction.IN,
+        connection.container,
+        own.link_count,
+    )
+
+
 def _link_route(config: LinkRouteConfig, declaration: Declaration | None, now: float) -> LinkRouteRow:
     if declaration is None:
         return LinkRouteRow(config)
@@ -416,20 +427,23 @@ class RouterView:
             for config in self.configuration.link_routes
         ]
 
-    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]:
-        """Link routes that containers have made for their connections."""
-        return [
-            ConnectionLinkRouteRow(
-                connection.id,
-                name,
-                own.pattern,
-                own.routes[0].direction is Direction.IN,
-                connection.container,
-                own.link_count,
-            )
-            for connection, made in self._process.link_routing.made.items()
-            for name, own in made.items()
-        ]
+    def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
+        """Link routes that containers have made for their connections, without the first `offset` ones."""
+        for connection, made in list(self._process.link_routing.made.items()):
+            if offset >= len(made):
+                offset -= len(made)
+                continue
+            for name, own in list(made.items())[offset:]:
+                yield _own_link_route(connection, name, own)
+            offset = 0
+
+    def link_routes_of(self, connection_id: int) -> Sequence[ConnectionLinkRouteRow]:
+        """Those of one connection."""
+        connection = self._process.core.connections.get(connection_id)
+        if connection is None:
+            return ()
+        made = self._process.link_routing.made.get(connection, {})
+        return [_own_link_route(connection, name, own) for name, own in made.items()]
 
     def log_counts(self) -> Mapping[tuple[str, str], int]:
         """Log records written, by module and level."""

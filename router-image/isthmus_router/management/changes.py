@@ -59,7 +59,7 @@ class Changer:
             raise BadRequestError("No type provided for CREATE")
         check_operation(entity_type, "CREATE", request)
         if entity_type.name == CONNECTION_LINK_ROUTE:
-            made = wanted_link_route(request, self._view.connection_link_routes())
+            made = wanted_link_route(request, self._view.link_routes_of)
             self._act(lambda actions: actions.make_link_route(made))
             return 201, request.family.attributes_of(entity_type, made)
         section = entity_type.section

@@ -5,7 +5,7 @@ Source: `router.connection.linkRoute` of qpid-dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from isthmus_router.config.checks import LONGEST_NAME
 from isthmus_router.core.patterns import pattern_problem
@@ -17,8 +17,13 @@ MOST = 1000
 """On one connection."""
 
 
-def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow]) -> ConnectionLinkRouteRow:
-    """The link route that a CREATE asks for, for the connection that it comes on. ManagementError if there is none."""
+def wanted_link_route(
+    request: Request, link_routes_of: Callable[[int], Sequence[ConnectionLinkRouteRow]]
+) -> ConnectionLinkRouteRow:
+    """The link route that a CREATE asks for, for the connection that it comes on. ManagementError if there is none.
+
+    `link_routes_of` returns those that a connection has.
+    """
     requester = request.requester
     if requester.connection_id is None:
         raise ForbiddenError(
@@ -48,7 +53,7 @@ def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow
             f"{'receive from' if direction == 'in' else 'send to'} all these addresses"
         )
     name = f"{pattern}/{direction}" if asked is None else asked
-    own = [row for row in present if row.connection_id == requester.connection_id]
+    own = link_routes_of(requester.connection_id)
     if any(row.name == name for row in own):
         raise ConflictError(f"there is a link route {name!r} on this connection; delete the one that exists")
     if len(own) >= MOST:

@@ -143,7 +143,7 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
                 lambda row: f"{CONNECTION_LINK_ROUTE}/{row.connection_id}/{row.name}",
             ),
         },
-        lambda view, offset: islice(view.connection_link_routes(), offset, None),
+        lambda view, offset: view.connection_link_routes(offset),
         operations=("CREATE", "DELETE", "READ"),
     )
     yield EntityType(

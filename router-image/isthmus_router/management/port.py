@@ -429,7 +429,11 @@ class ManagementView(Protocol):
 
     def link_routes(self) -> Sequence[LinkRouteRow]: ...
 
-    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]: ...
+    def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
+        """Those that containers have made for their connections, without the first `offset` ones."""
+
+    def link_routes_of(self, connection_id: int) -> Sequence[ConnectionLinkRouteRow]:
+        """Those of one connection."""
 
     def log_counts(self) -> Mapping[tuple[str, str], int]:
         """Log records written, by module and level."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.unit.linkroute.network import Network, Router, section
@@ -13,6 +15,7 @@ from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Direction
 from isthmus_router.linkroute.messages import encode_link_routes
 from isthmus_router.linkroute.table import route_key
+from isthmus_router.view import RouterView
 
 ROOM = 60
 IN = Direction.IN
@@ -155,3 +158,22 @@ def test_nothing_counts_when_all_have_left(network: Network) -> None:
     network.settle()
     assert router.core.claims._all == (0, 0)
     assert not router.core.claims._of
+
+
+def test_rows_of_link_routes_that_clients_created(network: Network) -> None:
+    """A row is made for none but those that are asked for."""
+    router = network.routers["A"]
+    connections = [container(network, "client") for _ in range(3)]
+    for number, connection in enumerate(connections):
+        create(router, connection, f"{number}-", 2 + number)
+    process: Any = SimpleNamespace(core=router.core, link_routing=router.routing)
+    view = RouterView(process)
+    names = [row.name for row in view.connection_link_routes()]
+    assert names == ["0-0", "0-1", "1-0", "1-1", "1-2", "2-0", "2-1", "2-2", "2-3"]
+    for offset in range(len(names) + 2):
+        assert [row.name for row in view.connection_link_routes(offset)] == names[offset:]
+    own = view.link_routes_of(connections[1].id)
+    assert [(row.name, row.pattern, row.incoming) for row in own] == [
+        (name, f"{name}.*", True) for name in ("1-0", "1-1", "1-2")
+    ]
+    assert view.link_routes_of(0) == ()

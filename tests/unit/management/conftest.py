@@ -155,8 +155,11 @@ class SmallRouter:
     def auto_links(self) -> Sequence[AutoLinkRow]:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]
 
-    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]:
-        return list(self.made_link_routes)
+    def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
+        return iter(self.made_link_routes[offset:])
+
+    def link_routes_of(self, connection_id: int) -> Sequence[ConnectionLinkRouteRow]:
+        return [row for row in self.made_link_routes if row.connection_id == connection_id]
 
     def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
         self.made_link_routes.append(row)
