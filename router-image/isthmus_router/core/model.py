@@ -184,6 +184,11 @@ class Connection:
         """OUT links for streaming deliveries that carry none just now, oldest first."""
 
     @property
+    def proven_user(self) -> str | None:
+        """The user that a client has proven to be; None for anonymous clients and for routers."""
+        return self.user if self.user and self.client == f"user {self.user}" else None
+
+    @property
     def may_use_flow_records(self) -> bool:
         """Whether a link leads to an address of flow records, or a message on it can."""
         return any(

@@ -2,13 +2,15 @@
 
 Between routers the name tells that the link is routed, and by which routers it has come, so that a link that loops
 while paths change is found out. The container gets the client's own name for the link, followed by the client's
-container id: it sees the links of many clients as those of one container, the router.
+container id and the user, if the client has authenticated: it sees the links of many clients as those of one container,
+the router, and no client may get the name of a link of another user.
 
 Source: AMQP 1.0 part 2, 2.6.1 (naming a link); the form at the container is qpid-dispatch's.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -17,6 +19,8 @@ from isthmus_router.core.terms import Direction
 
 _ROUTED = "qd.link-route/"
 _END = "//"
+_USER = "@user="
+_ENDS_WITH_USER = re.compile(f"{_USER}[^@]*", re.DOTALL)
 _ROUTER_PRODUCTS = frozenset({"isthmus-router", "qpid-dispatch-router"})
 
 
@@ -39,9 +43,18 @@ class RouteName:
         return is_router and f"@{connection.container}@" in f"{name}@"
 
     @classmethod
-    def of_client(cls, name: str, container: str) -> RouteName:
-        """Of a link that a client has attached here."""
-        return cls(f"{name}@{container}")
+    def of_client(cls, name: str, container: str, user: str | None = None) -> RouteName:
+        """Of a link that a client has attached here; `user` has been proven.
+
+        What is behind the last "@" shows the user. It has neither an "@" nor a "." of the user's own, so that it is not
+        taken for a container id or for the number of a name in use (`NamesInUse`). If an anonymous client has such an
+        end in its own names, an empty user follows.
+        """
+        own = f"{name}@{container}"
+        if user:
+            return cls(f"{own}{_USER}{quote(user, safe='').replace('.', '%2E')}")
+        at = own.rfind("@")
+        return cls(own + _USER if _ENDS_WITH_USER.fullmatch(own, at) else own)
 
     @classmethod
     def read(cls, name: str) -> RouteName | None:

@@ -166,7 +166,7 @@ class LinkRouting:
         connection = link.connection
         if connection.role.is_between_routers:
             return RouteName.read(link.name)
-        return RouteName.of_client(link.name, connection.container)
+        return RouteName.of_client(link.name, connection.container, connection.proven_user)
 
     def _route(self, link: Link, name: RouteName, route: LinkRoute, address: str) -> None:
         condition = no_route(address)
