@@ -113,7 +113,9 @@ def arrived(harbor: Harbor, *paths: Path) -> list[int]:
     return found
 
 
-def test_links_of_a_client_wait_at_its_bound_and_others_go_on(harbor: Harbor) -> None:
+def test_links_of_a_client_wait_at_its_bound_and_others_go_on(
+    harbor: Harbor, caplog: pytest.LogCaptureFixture
+) -> None:
     one, two = harbor.end("one", client="user a"), harbor.end("two", client="user a")
     other = harbor.end("other", client="user b")
     first, second, third = harbor.path(one, "1"), harbor.path(two, "2"), harbor.path(other, "3")
@@ -141,6 +143,8 @@ def test_links_of_a_client_wait_at_its_bound_and_others_go_on(harbor: Harbor) ->
     assert (first.receiver.credit, second.receiver.credit) == (CREDIT - 3 - COUNT, CREDIT - COUNT)
     harbor.check(one, two)
     assert harbor.allowance(one).unsettled == 0
+    (record,) = (record for record in caplog.records if "wait until" in record.message)
+    assert record.__dict__["client"] == "user a"
 
 
 def test_settled_deliveries_do_not_count(harbor: Harbor) -> None:

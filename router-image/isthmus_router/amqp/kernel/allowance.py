@@ -6,6 +6,7 @@ links bring, from either end: the windows of their sessions close, and the links
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -14,6 +15,8 @@ from cproton_ffi import ffi
 
 from isthmus_router.core.model import Connection, Link
 
+log = logging.getLogger("ROUTER")
+
 MOST_OF_CLIENT = 100_000
 """Deliveries on all routed links of a client; each takes 1.5 KB."""
 
@@ -21,11 +24,13 @@ MOST_OF_CLIENT = 100_000
 class Allowance:
     """Of one client."""
 
-    __slots__ = ("__weakref__", "cell", "waiting")
+    __slots__ = ("__weakref__", "cell", "reported", "waiting")
 
     def __init__(self) -> None:
         self.cell = ffi.new("int64_t[2]", (0, MOST_OF_CLIENT))
         """`unsettled` and `most`, where compiled code counts without making an object for each number."""
+        self.reported = False
+        """The log has that links wait."""
         self.waiting: dict[Link, None] = {}
         """IN halves of links that are not read until something is settled, oldest first."""
 
@@ -51,6 +56,22 @@ class Allowance:
     def is_used_up(self) -> bool:
         """Whether no further delivery may begin."""
         return self.unsettled >= self.most
+
+    def wait(self, link: Link, out: Link) -> None:
+        """The IN half of a routed link is not read until something is settled."""
+        self.waiting[link] = None
+        if not self.reported:
+            self.reported = True
+            connection = (link if link.by_peer else out).connection
+            log.warning(
+                "routed links wait until deliveries are settled",
+                extra={
+                    "event": "client.unsettled",
+                    "connection": connection.id,
+                    "client": connection.client,
+                    "unsettled": self.unsettled,
+                },
+            )
 
     def take_waiting(self) -> Iterator[Link]:
         """The IN halves that may be read again: one for each delivery that may begin. They wait no more."""

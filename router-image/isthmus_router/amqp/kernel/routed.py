@@ -155,7 +155,7 @@ class RoutedLinks:
             link.paused = True  # the credit was taken back while this was on its way
             return False
         if link.allowance.is_used_up:
-            link.allowance.waiting[link] = None
+            link.allowance.wait(link, out)
             return False
         if not has_room(out, min(pn_delivery_pending(pn), CHUNK_BYTES), STREAM_OUTGOING_HIGH):
             out.connection.io.stalled.add(out)
