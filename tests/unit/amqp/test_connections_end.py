@@ -72,8 +72,9 @@ def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten
     for number in range(MANY_LINKS + 1):
         link = client.session.sender(f"link {number}")
         link.target.address = f"b2.{number}"
+        client.router_side.core.client = f"user {number}"  # those of one client share sessions
         link.open()
-    rig.settle_down()
+        rig.settle_down()
     far = [routed.far for routed in routing.routed.values() if routed.far.connection.container == "shelf"]
     with caplog.at_level(logging.ERROR):
         container.drop()
