@@ -11,14 +11,19 @@ from tests.integration.flow_log.conftest import Collectors, collectors
 from tests.integration.support.flow_collector import FlowCollector
 from tests.integration.support.hostile_router import HostileRouter, record, router_record, summary
 from tests.integration.support.routers import eventually
-from tests.security.support.undecodable_router import UNDECODABLE, UndecodableRouter
+from tests.security.support.canary import cpu
+from tests.security.support.malicious_router import COSTLY, UNASKED, UNDECODABLE, MaliciousRouter
 
+from isthmus_flowlog.collector.amqp import NOT_ASKED
 from isthmus_flowlog.schema import LARGEST_COUNT
 from isthmus_router.flows.records import Attr, RecordType
 from isthmus_router.message.types import ULong
 
 __all__ = ["collectors"]
 PATIENCE = 60.0
+MOST_CPU_SECONDS = 1.0
+"""For `DETAILS` errors with details that take 0.2 s each to decode."""
+DETAILS = 10
 MEBIBYTE = 1024 * 1024
 HONEST = "hones:0"
 
@@ -214,15 +219,30 @@ def test_invented_sources_displace_no_source_that_is_heard(
     assert collector.memory - before < 100 * MEBIBYTE
 
 
-@pytest.mark.parametrize("what", UNDECODABLE)
-def test_a_router_that_sends_undecodable_values_does_not_end_the_collector(
+@pytest.mark.parametrize("what", [*UNDECODABLE, *UNASKED])
+def test_a_router_that_sends_undecodable_values_or_what_nobody_asked_for_does_not_end_the_collector(
     what: str, collectors: Collectors
 ) -> None:
-    router = UndecodableRouter(what)
+    """The collector ends the connection: the router accepts the next one after that."""
+    router = MaliciousRouter(what)
     collector = collectors(router.port)
     collector.launch()
     eventually(lambda: router.sent >= 3, f"3 tries: {collector.log[-2000:]}", PATIENCE)
     assert collector.process is not None
     assert collector.process.poll() is None
     assert collector.get("/healthz")[0] == 200
+    assert what not in UNASKED or NOT_ASKED in collector.log
+    router.close()
+
+
+@pytest.mark.parametrize("what", COSTLY)
+def test_details_of_errors_are_not_decoded(what: str, collectors: Collectors) -> None:
+    router = MaliciousRouter(what)
+    collector = collectors(router.port)
+    collector.launch()
+    eventually(lambda: router.sent >= 1, "the collector is there", PATIENCE)
+    assert collector.process is not None
+    before = cpu(collector.process.pid)
+    eventually(lambda: router.sent > DETAILS, f"more of them: {collector.log[-2000:]}", PATIENCE)
+    assert cpu(collector.process.pid) - before < MOST_CPU_SECONDS
     router.close()

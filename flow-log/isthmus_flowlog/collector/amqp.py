@@ -21,6 +21,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from cproton import (
+    pn_condition_get_description,
+    pn_condition_get_name,
+    pn_condition_is_set,
+    pn_connection_remote_condition,
+    pn_link_remote_condition,
+    pn_transport_condition,
+)
 from proton import Condition, Endpoint, Handler, SSLDomain, SSLException
 from proton import Delivery as ProtonDelivery
 from proton.reactor import AtMostOnce, Container
@@ -65,6 +73,7 @@ OVERLAP_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
 LONGEST_REASON = 300
+NOT_ASKED = "the router begins sessions or attaches links that the collector has not asked for"
 COMPLAIN_US = 10_000_000
 """Between log lines about messages that cannot be read."""
 STEP_BACK_US = 10_000_000
@@ -475,12 +484,17 @@ class Collector(Handler):
     def on_connection_remote_close(self, event: Any) -> None:
         """The router ends the connection."""
         event.connection.close()
-        self._gone(event.connection, _words(event.connection.remote_condition) or "closed by the router")
+        self._gone(
+            event.connection,
+            _words(pn_connection_remote_condition(event.connection._impl)) or "closed by the router",
+        )
 
     @_isolate
     def on_transport_error(self, event: Any) -> None:
         """Said before `on_transport_closed`."""
-        self._gone(event.connection, _words(event.transport.condition) or "connection lost")
+        self._gone(
+            event.connection, _words(pn_transport_condition(event.transport._impl)) or "connection lost"
+        )
 
     def on_transport_closed(self, event: Any) -> None:
         """The socket is gone."""
@@ -559,6 +573,22 @@ class Collector(Handler):
             self._send_flush(event.link)
 
     @_isolate
+    def on_session_remote_open(self, event: Any) -> None:
+        """The router begins a session, or answers that it has begun one."""
+        self._asked_for(event.session, event.connection)
+
+    @_isolate
+    def on_link_remote_open(self, event: Any) -> None:
+        """The router attaches a link, or answers that it has attached one."""
+        self._asked_for(event.link, event.connection)
+
+    def _asked_for(self, endpoint: Any, connection: Any) -> None:
+        """End the connection if the collector has not asked for it: each one takes memory."""
+        if endpoint.state & Endpoint.LOCAL_UNINIT:
+            _cut_off(connection)
+            self._gone(connection, NOT_ASKED)
+
+    @_isolate
     def on_link_remote_close(self, event: Any) -> None:
         """The router ends or refuses a link."""
         self._detached(event.link)
@@ -577,7 +607,7 @@ class Collector(Handler):
             return
         links, terminus = (self._senders, link.target) if link.is_sender else (self._receivers, link.source)
         address = terminus.address
-        reason = _words(link.remote_condition)
+        reason = _words(pn_link_remote_condition(link._impl))
         self._end(link)
         if links.get(address) != link:
             return
@@ -737,6 +767,11 @@ def _cut_off(connection: Any) -> None:
 
 
 def _words(condition: Any) -> str | None:
-    if condition is None:
+    """Name and description of a condition of the engine, or None.
+
+    proton's own class decodes its details as well, in which a peer can put keys that a dictionary takes long to hold.
+    """
+    if not pn_condition_is_set(condition):
         return None
-    return f"{condition.name}: {condition.description}" if condition.description else str(condition.name)
+    name, description = pn_condition_get_name(condition), pn_condition_get_description(condition)
+    return f"{name}: {description}" if description else str(name)

@@ -1,4 +1,4 @@
-"""A router that sends a value that cannot be decoded on each connection."""
+"""A router that sends what cannot be decoded, takes long to decode, or was not asked for, on each connection."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 from typing import Any, BinaryIO
+from uuid import UUID
 
 from tests.integration.support.raw import (
     AMQP_HEADER,
@@ -19,6 +20,7 @@ from tests.integration.support.raw import (
     SASL_OUTCOME,
     frame,
 )
+from tests.security.support.frames import attach, begin
 
 from isthmus_router.message.types import Array, Described, Encoded, Symbol, UByte, UInt, ULong, UShort, decode
 
@@ -35,10 +37,21 @@ UNDECODABLE = {
     "detach with details": (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", LIST_AS_KEY]),),
 }
 """The fields that cannot be decoded, by the frame that has them."""
+SAME_HASH = {UUID(int=number * (2**61 - 1)): None for number in range(1, 1701)}
+"""Keys that Python's dictionaries compare one by one. The engine takes frames of 32 KiB."""
+COSTLY = {
+    what: (Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x", SAME_HASH]),)
+    for what in ("close with many keys", "detach with many keys")
+}
+UNASKED = {
+    "sessions": b"".join(begin(channel) for channel in range(1, 1000)),
+    "links": b"".join(attach(handle, f"unasked-{handle}", "x") for handle in range(1000, 1500)),
+}
+"""Frames that the collector has not asked for."""
 
 
-class UndecodableRouter:
-    """Accepts connections one after the other; `sent` counts those on which it has sent such a value."""
+class MaliciousRouter:
+    """Accepts connections one after the other; `sent` counts those on which it has sent such a value or frames."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -66,17 +79,22 @@ class UndecodableRouter:
             _next_frame(stream)
             peer.sendall(frame(SASL_OUTCOME, [UByte(0)]))
             _exactly(stream, 8)
-        undecodable = list(UNDECODABLE[self._what])
+        undecodable = list({**UNDECODABLE, **COSTLY}.get(self._what, ()))
         peer.sendall(AMQP_HEADER + frame(OPEN, undecodable if self._what == "open" else ["router"]))
         if self._what.startswith("close"):
             peer.sendall(frame(CLOSE, undecodable))
-        if not self._what.startswith("detach"):
+        if self._what == "sessions":
+            peer.sendall(UNASKED["sessions"])
+        if not self._what.startswith("detach") and self._what != "links":
             self.sent += 1
         while True:
             code, fields = _next_frame(stream)
             if code == BEGIN:
                 peer.sendall(frame(BEGIN, [UShort(0), UInt(0), WINDOW, WINDOW]))
-            elif code == ATTACH:
+                if self._what == "links":
+                    peer.sendall(UNASKED["links"])
+                    self.sent += 1
+            elif code == ATTACH and self._what.startswith("detach"):
                 handle = UInt(fields[1])
                 peer.sendall(frame(ATTACH, [fields[0], handle, not fields[2], *[None] * 6, UInt(0)]))
                 peer.sendall(frame(DETACH, [handle, True, *undecodable]))
