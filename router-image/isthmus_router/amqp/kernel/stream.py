@@ -252,12 +252,12 @@ class Streams:
         if not self._started(stream):
             return False
         while True:
+            size = min(pn_delivery_pending(pn), CHUNK_BYTES)
             for branch in stream.branches:
                 out = branch.link
-                if not has_room(out, min(pn_delivery_pending(pn), CHUNK_BYTES), STREAM_OUTGOING_HIGH):
+                if not has_room(out, size, STREAM_OUTGOING_HIGH):
                     out.connection.io.stalled.add(out)
                     return False
-            size = min(pn_delivery_pending(pn), CHUNK_BYTES)
             if size > 0:
                 stream.size += size
                 if 0 < link.max_message_size < stream.size:
