@@ -34,6 +34,9 @@ class Worker(Protocol):
     def work(self, end: float) -> bool:
         """Deal with it until about `end`, by the monotonic clock. Return whether some is left."""
 
+    def break_off(self) -> None:
+        """End, as `work` has raised an exception, which the event loop logs."""
+
 
 class Turns:
     """Calls the workers that have something to do, each for a short time, until they have nothing left."""
@@ -66,7 +69,7 @@ class Turns:
         else:
             self._counted = worker.served
         start = self._clock()
-        left = worker.work(start + LONGEST_SECONDS)
+        left = _work(worker, start + LONGEST_SECONDS)
         self._spent += self._clock() - start
         if left:
             worker.served += LONGEST_SECONDS
@@ -99,7 +102,7 @@ class Turns:
             while waiting and now < begin + TURN_SECONDS:
                 part = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, TURN_SECONDS / len(waiting)))
                 self._counted, _, worker = heappop(waiting)
-                left = worker.work(now + part)
+                left = _work(worker, now + part)
                 now = clock()
                 before, used = used, cpu_clock()
                 worker.served += used - before
@@ -109,3 +112,11 @@ class Turns:
             self._spent = now - begin
             if waiting or self._spent >= UNCOUNTED_SECONDS:
                 self._schedule()
+
+
+def _work(worker: Worker, end: float) -> bool:
+    try:
+        return worker.work(end)
+    except Exception:
+        worker.break_off()
+        raise

@@ -46,8 +46,12 @@ class Connection:
         self.served = 0.0
         self.left = 0.0
         self.slices: list[float] = []
+        self.broken_off = False
         self._loop = loop
         self._step = step
+
+    def break_off(self) -> None:
+        self.broken_off = True
 
     def work(self, end: float) -> bool:
         start = self._loop.now
@@ -183,21 +187,32 @@ def test_what_is_added_waits_for_the_next_iteration() -> None:
     assert connection.done
 
 
-def test_a_worker_that_fails_keeps_no_other_from_its_turn() -> None:
+class FailedError(Exception):
+    """What a connection has received cannot be dealt with."""
+
+
+class Failing(Connection):
+    def work(self, end: float) -> bool:
+        raise FailedError
+
+
+def test_a_worker_that_fails_is_broken_off_and_keeps_no_other_from_its_turn() -> None:
     loop = Loop()
-
-    class FailedError(Exception):
-        pass
-
-    class Failing(Connection):
-        def work(self, end: float) -> bool:
-            raise FailedError
-
     failing, other = Failing(loop), Connection(loop)
     failing.left = other.left = SHORTEST_SECONDS
     loop.turns.add(failing)
     loop.turns.add(other)
     with pytest.raises(FailedError):
         loop.iterate()
+    assert failing.broken_off
     loop.iterate()
     assert other.done
+    assert not other.broken_off
+
+
+def test_a_worker_that_fails_immediately_is_broken_off() -> None:
+    loop = Loop()
+    failing = Failing(loop)
+    with pytest.raises(FailedError):
+        failing.receive(SHORTEST_SECONDS)
+    assert failing.broken_off

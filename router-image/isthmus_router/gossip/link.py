@@ -267,6 +267,12 @@ class ServerLink(asyncio.Protocol):
             self._end()
         return False
 
+    def break_off(self) -> None:
+        """Implements `turns.Worker`."""
+        self._drop()
+        if self._transport is not None:
+            self._transport.abort()
+
     def _stops(self, end: float) -> bool:
         """Whether no further frame is to be worked off, as the last one has ended the connection, was a question, or
         took too long."""

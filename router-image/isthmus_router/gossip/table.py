@@ -417,6 +417,10 @@ class Table:
             self._telling = None
         return self._telling is not None
 
+    def break_off(self) -> None:
+        """Implements `turns.Worker`: the next loss of a connection begins again with those that nobody was told of."""
+        self._telling = None
+
     def _tell_of_lost(self) -> Iterator[None]:
         """Send each connection of a group one piece that has all members of the group that were lost, in steps.
 

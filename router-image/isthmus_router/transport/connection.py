@@ -253,6 +253,13 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._end(self._reason or self._lost)
         return incoming.whole
 
+    def break_off(self) -> None:
+        """Implements `turns.Worker`."""
+        self._incoming.clear()
+        self.abort("internal error")
+        if self._lost is not None:
+            self._end(self._reason or self._lost)
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -7,6 +7,7 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -228,6 +229,18 @@ async def test_what_arrived_before_the_peer_closed_is_worked_off_before_the_end(
     assert peer.link not in server._links
 
 
+async def test_a_connection_whose_frame_cannot_be_dealt_with_ends(
+    server: GossipServer, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, other = await join("peer"), await join("other")
+    monkeypatch.setattr(server.table, "received", Mock(side_effect=RuntimeError))
+    with pytest.raises(RuntimeError):
+        peer.says(encode_control(Heartbeat()))
+    await turn()
+    assert peer.broken
+    assert list(server._links) == [other.link]
+
+
 @pytest.mark.usefixtures("no_budget")
 async def test_a_connection_is_not_read_while_it_waits_for_its_turn(join: Join) -> None:
     peer = await join("peer")
@@ -250,11 +263,10 @@ async def test_a_connection_that_the_router_ends_after_its_loss_is_gone(
     assert peer.link not in server._links
 
 
-async def test_what_the_router_itself_says_counts_with_the_memory_that_it_takes(
-    server: GossipServer, join: Join
-) -> None:
+async def test_what_the_router_itself_says_counts_with_the_memory_that_it_takes(join: Join) -> None:
     """Frames of 6 bytes to a peer that takes none."""
     peer = await join("silent")
+    peer.link._most_queued = 2 * MIB
     frame = encode_control(Heartbeat())
     tracemalloc.start()
     try:
@@ -264,4 +276,4 @@ async def test_what_the_router_itself_says_counts_with_the_memory_that_it_takes(
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most - before < server._bounds.most_queued
+    assert most - before < peer.link._most_queued

@@ -51,6 +51,24 @@ async def test_what_comes_after_the_end_is_not_looked_at() -> None:
     assert made.over.is_set()
 
 
+@pytest.mark.parametrize("lost_before", [False, True])
+async def test_a_connection_whose_frame_cannot_be_dealt_with_ends(lost_before: bool) -> None:
+    made, owner, transport = connection()
+    turn: Any = made._turn
+    turn.ready.side_effect = None
+    owner.arrived.side_effect = RuntimeError
+    arrive(made, b"a")
+    if lost_before:
+        made.connection_lost(None)
+    with pytest.raises(RuntimeError):
+        work(made)
+    made.break_off()
+    transport.abort.assert_called_once_with()
+    if not lost_before:
+        made.connection_lost(None)
+    owner.ended.assert_called_once_with(made, "internal error")
+
+
 async def test_small_frames_are_one_piece_and_long_ones_are_not_copied() -> None:
     made, _, transport = connection()
     for frame in (b"a", b"bc"):
