@@ -97,7 +97,8 @@ class Listener(Model):
     max_connections: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Open connections of the listener at the same time; one more is closed with `amqp:resource-limit-exceeded`. When
     absent 16,384 with role `edge`, 4,096 with role `inter-router`, any number with the other roles, whose connections
-    `policy` bounds."""
+    `policy` bounds. With role `inter-router`, one user, or one host without login, has at most as many as are free for
+    others, and 64 in any case."""
 
     max_handshakes: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Connections that have not finished TLS, SASL and open; with one more, the router closes the one that has waited
