@@ -14,7 +14,7 @@ import trustme
 from proton import SSLException
 from tests.unit.operator.test_revocations import revoking
 
-from isthmus_flowlog.collector.amqp import ssl_domain
+from isthmus_flowlog.collector.credentials import ssl_domain
 from isthmus_flowlog.collector.settings import Tls
 from isthmus_router import pem
 from isthmus_router.amqp.tls import TlsDomain, TlsError

@@ -16,9 +16,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from hashlib import sha256
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 from cproton import (
@@ -29,18 +26,18 @@ from cproton import (
     pn_link_remote_condition,
     pn_transport_condition,
 )
-from proton import Condition, Endpoint, Handler, SSLDomain, SSLException
+from proton import Condition, Endpoint, Handler, SSLException
 from proton import Delivery as ProtonDelivery
 from proton.reactor import AtMostOnce, Container
 
 from isthmus_flowlog.collector import session as does
 from isthmus_flowlog.collector import wire
 from isthmus_flowlog.collector.assembly import Assembly
+from isthmus_flowlog.collector.credentials import Credentials, is_local, login, ssl_domain
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
-from isthmus_flowlog.collector.settings import Sasl, Settings, Tls
+from isthmus_flowlog.collector.settings import Settings
 from isthmus_flowlog.collector.store import Rows
-from isthmus_router import openssl, pem
 from isthmus_router.flows.messages import BEACONS, FLUSH
 from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.openssl import OpenSslError
@@ -94,84 +91,6 @@ class Clock:
             now = self._last + 1
         self._last = now
         return now
-
-
-def ssl_domain(tls: Tls) -> SSLDomain:
-    """The files as they are now. Raises SSLException, OpenSslError, OSError, ValueError."""
-    contexts: list[int] = []
-    if tls.crl is None:
-        domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    else:
-        with openssl.made_contexts() as contexts:
-            domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    if tls.ca is not None:
-        with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
-            domain.set_trusted_ca_db(authorities)
-    if tls.crl is not None:
-        try:
-            lists = openssl.Revocations(pem.lists(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
-        except OpenSslError as error:
-            raise SSLException(f"{tls.crl}: {error}") from error
-        if not (len(contexts) == 1 and lists.check(contexts[0])):
-            raise SSLException(f"{tls.crl} cannot be used")
-    if tls.cert is not None and tls.key is not None:
-        chain, key = pem.chain(pem.read(tls.cert)), pem.read(tls.key)
-        with pem.in_memory(chain) as chain_file, pem.in_memory(key) as key_file:
-            domain.set_credentials(chain_file, key_file, None)
-    domain.set_peer_authentication(
-        SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
-    )
-    return domain
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Hashes of the files of `tls`; None for one that cannot be read."""
-
-    identity: tuple[bytes | None, ...] = ()
-    """Of authorities, certificate and key."""
-    revocations: tuple[bytes | None, ...] = ()
-
-    @classmethod
-    def of(cls, tls: Tls | None) -> Credentials:
-        """As they are now."""
-        if tls is None:
-            return cls()
-        identity = tuple(_hash(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
-        return cls(identity, (_hash(tls.crl),) if tls.crl is not None else ())
-
-
-def _hash(path: str) -> bytes | None:
-    try:
-        return sha256(Path(path).read_bytes()).digest()
-    except OSError:
-        return None
-
-
-def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:
-    """Options of a connection, with the files as they are now. Raises OSError."""
-    options = {}
-    user = sasl.user if sasl.userFile is None else _line(sasl.userFile)
-    if user is not None:
-        options["user"] = user
-        if sasl.passwordFile is not None:
-            options["password"] = _line(sasl.passwordFile)
-    default = "EXTERNAL" if tls is not None and tls.cert is not None and user is None else "ANONYMOUS"
-    if sasl.mechanisms is not None or user is None:
-        options["allowed_mechs"] = sasl.mechanisms or default
-    return options
-
-
-def is_local(host: str) -> bool:
-    """Whether nobody but this machine can read what is sent to `host`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _line(path: str) -> str:
-    return Path(path).read_text().rstrip("\r\n")
 
 
 class _Receiving(AtMostOnce):

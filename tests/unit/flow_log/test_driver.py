@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from isthmus_flowlog.collector import amqp, http
-from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, is_local, login
+from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock
 from isthmus_flowlog.collector.assembly import Assembly
+from isthmus_flowlog.collector.credentials import is_local, login
 from isthmus_flowlog.collector.http import MOST_REQUESTS, Server
 from isthmus_flowlog.collector.metrics import REASONS, Metrics
 from isthmus_flowlog.collector.session import Session

@@ -1,0 +1,92 @@
+"""What the collector connects with: the files of `tls` and `sasl` as they are now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+
+from proton import SSLDomain, SSLException
+
+from isthmus_flowlog.collector.settings import Sasl, Tls
+from isthmus_router import openssl, pem
+from isthmus_router.openssl import OpenSslError
+
+
+def ssl_domain(tls: Tls) -> SSLDomain:
+    """The files as they are now. Raises SSLException, OpenSslError, OSError, ValueError."""
+    contexts: list[int] = []
+    if tls.crl is None:
+        domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    else:
+        with openssl.made_contexts() as contexts:
+            domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    if tls.ca is not None:
+        with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
+            domain.set_trusted_ca_db(authorities)
+    if tls.crl is not None:
+        try:
+            lists = openssl.Revocations(pem.lists(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
+        except OpenSslError as error:
+            raise SSLException(f"{tls.crl}: {error}") from error
+        if not (len(contexts) == 1 and lists.check(contexts[0])):
+            raise SSLException(f"{tls.crl} cannot be used")
+    if tls.cert is not None and tls.key is not None:
+        chain, key = pem.chain(pem.read(tls.cert)), pem.read(tls.key)
+        with pem.in_memory(chain) as chain_file, pem.in_memory(key) as key_file:
+            domain.set_credentials(chain_file, key_file, None)
+    domain.set_peer_authentication(
+        SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
+    )
+    return domain
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Hashes of the files of `tls`; None for one that cannot be read."""
+
+    identity: tuple[bytes | None, ...] = ()
+    """Of authorities, certificate and key."""
+    revocations: tuple[bytes | None, ...] = ()
+
+    @classmethod
+    def of(cls, tls: Tls | None) -> Credentials:
+        """As they are now."""
+        if tls is None:
+            return cls()
+        identity = tuple(_hash(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
+        return cls(identity, (_hash(tls.crl),) if tls.crl is not None else ())
+
+
+def _hash(path: str) -> bytes | None:
+    try:
+        return sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return None
+
+
+def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:
+    """Options of a connection, with the files as they are now. Raises OSError."""
+    options = {}
+    user = sasl.user if sasl.userFile is None else _line(sasl.userFile)
+    if user is not None:
+        options["user"] = user
+        if sasl.passwordFile is not None:
+            options["password"] = _line(sasl.passwordFile)
+    default = "EXTERNAL" if tls is not None and tls.cert is not None and user is None else "ANONYMOUS"
+    if sasl.mechanisms is not None or user is None:
+        options["allowed_mechs"] = sasl.mechanisms or default
+    return options
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody but this machine can read what is sent to `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _line(path: str) -> str:
+    return Path(path).read_text().rstrip("\r\n")
