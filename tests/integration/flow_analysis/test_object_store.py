@@ -71,7 +71,6 @@ def runs(store: ObjectStore) -> list[str]:
                   and item.base_name == "_SUCCESS")  # fmt: skip
 
 
-@pytest.mark.timeout(300)
 def test_a_stream_reads_and_writes_there(store: ObjectStore, tmp_path: Path) -> None:
     log = tmp_path / "log"
     earlier = NOW - timedelta(hours=1)

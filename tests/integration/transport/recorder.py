@@ -61,6 +61,8 @@ class Recorder:
         self.deadline = math.inf
         self.frames: list[tuple[PhysicalAddress | None, bytes]] = []
         self.lost: list[tuple[PhysicalAddress, bool]] = []
+        self.lost_at: list[float] = []
+        """When each of these was lost."""
         self.resolved: dict[str, tuple[str, ...]] = {}
         self.gossiped: list[MemberInfo] = []
         self.suspects: list[MemberId] = []
@@ -90,6 +92,7 @@ class Recorder:
 
     def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
         self.lost.append((address, refused))
+        self.lost_at.append(now)
 
     def on_resolved(self, now: float, host: str, addresses: Sequence[str]) -> None:
         self.resolved[host] = tuple(addresses)
