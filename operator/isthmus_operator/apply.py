@@ -230,6 +230,21 @@ class Applier:
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
+        self._answers: dict[Identity, Manifest] = {}
+        """What the API server has answered to a write, as long as the watched objects are older."""
+
+    def current(self, watched: Mapping[Identity, Manifest]) -> dict[Identity, Manifest]:
+        """`watched` with the answers to writes, where what is watched is older: watch events come after answers.
+
+        An object that is not watched yet is among them until the next call. After that it may be one that is gone."""
+        self._answers = {
+            key: item for key, item in self._answers.items() if _is_older(watched.get(key), item)
+        }
+        return {**watched, **self._answers}
+
+    def answered(self, live: Mapping[Identity, Manifest]) -> dict[Identity, Manifest]:
+        """`live`, which `current` has returned, with what `converge` has written since."""
+        return {**live, **self._answers}
 
     def retain(self, live: Mapping[Identity, Manifest], desired: Iterable[Manifest]) -> None:
         """Forgets objects other than these."""
@@ -357,6 +372,7 @@ class Applier:
     def _accept(self, desired: Manifest, answer: Manifest) -> None:
         """The API server has made `answer` of `desired`."""
         self._accepted[answer["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(answer))
+        self._answers[identity(desired)] = answer
 
     def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
         """Whether there is nothing to do: the object is as it should be, or it goes."""
@@ -391,6 +407,21 @@ class Applier:
         except ApiError as error:
             self._hold(key, uid, error, outcome)
         self._accepted.pop(uid, None)
+
+
+def _is_older(watched: Manifest | None, answer: Manifest) -> bool:
+    """Whether `watched` is an earlier version of the object in `answer`."""
+    if watched is None or watched["metadata"].get("uid") != answer["metadata"].get("uid"):
+        return False
+    return version_of(watched) < version_of(answer)
+
+
+def version_of(manifest: Manifest) -> int:
+    """The resource version, which grows with each write of the object. 0: there is none."""
+    try:
+        return int(manifest["metadata"].get("resourceVersion", 0))
+    except ValueError:
+        return 0
 
 
 def _problem(key: Identity, error: ApiError | _ForeignError) -> Problem:

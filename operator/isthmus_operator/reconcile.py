@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from . import events, metrics
-from .apply import Applier, Identity, Outcome, Owner, controller, owned
+from .apply import Applier, Identity, Outcome, Owner, controller, owned, version_of
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
@@ -163,10 +163,11 @@ class Reconciliation:
     async def look(self, store: Store) -> float | None:
         """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
         something that failed should be tried again. Raises ApiError."""
-        live, began = store.live(self._namespace), self._operator.clock()
+        live, began = self._applier.current(store.live(self._namespace)), self._operator.clock()
         rendering = await self._render(store, live)
         model, rendered = rendering.model, rendering.rendered
         outcomes = await self._converge(rendering, live)
+        live = self._applier.answered(live)
         pods = store.pod_views(self._namespace)
         self._observe(model, pods, store.pods_of(self._namespace))
         observations = self._operator.observer.observations(self._namespace)
@@ -474,7 +475,7 @@ class Reconciliation:
     def _status(self, manifest: Manifest) -> dict[str, Any]:
         """The status as last written by us, unless the cache is newer."""
         written = self._written.get(manifest["metadata"]["uid"])
-        if written is not None and written.resource_version > _version(manifest):
+        if written is not None and written.resource_version > version_of(manifest):
             return written.status
         status: dict[str, Any] = manifest.get("status") or {}
         return status
@@ -505,7 +506,7 @@ class Reconciliation:
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
             return
         self._refused.remove(metadata["uid"])
-        self._written[metadata["uid"]] = _Written(_version(answer), answer.get("status") or {})
+        self._written[metadata["uid"]] = _Written(version_of(answer), answer.get("status") or {})
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news."""
@@ -563,13 +564,6 @@ def _by_router(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
     for pod in pods:
         found.setdefault(pod.router, []).append(pod)
     return found
-
-
-def _version(manifest: Mapping[str, Any]) -> int:
-    try:
-        return int(manifest["metadata"].get("resourceVersion", 0))
-    except ValueError:
-        return 0
 
 
 def _timestamp(*, micro: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster import installation
@@ -12,7 +13,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.host import CommandError
 from tests.cluster.harness.provider import Faults
 from tests.cluster.support.network import LASTING, OURS, Network, operator_metrics
-from tests.unit.operator.support import connector, router
+from tests.unit.operator.support import connector, gossip_router, router
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def leads_and_has_seen(network: Network) -> tuple[float, float]:
 def _clean(network: Network) -> Iterator[None]:
     """Every test starts without resources. Routers have nothing to drain, so nobody waits for that."""
     yield
-    network.kubectl("delete", "rtr,conn", "--all", "--wait=true", "--timeout=60s")
+    network.kubectl("delete", "rtr,conn,gossip", "--all", "--wait=true", "--timeout=60s")
     ours = f"--selector={OURS}"
     network.cluster.eventually(
         "no controller makes pods", lambda: not network.kubectl("get", "sts,deploy,rs", ours, "--output=name")
@@ -87,6 +88,29 @@ def test_a_live_change_arrives_within_seconds_and_restarts_nothing(network: Netw
     )
     network.ready("rtr/west", "conn/west-east")
     assert network.pods("west") | network.pods("east") == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "manifest"), [("rtr", router("west")), ("gossip", gossip_router("west", replicas=1))]
+)
+def test_no_status_reports_a_change_before_the_pods_have_it(
+    network: Network, kind: str, manifest: dict[str, Any]
+) -> None:
+    network.apply(manifest)
+    network.ready(f"{kind}/west")
+    changed = {**manifest, "spec": {**manifest["spec"], "resources": {"requests": {"cpu": "11m"}}}}
+    with network.cluster.watch(f"{kind}/west", network.namespace) as versions:
+        before = next(versions)["metadata"]["generation"]
+        network.apply(changed)
+        told = []
+        for status in (found["status"] for found in versions):
+            (configured,) = (item for item in status["conditions"] if item["type"] == "Configured")
+            if status["observedGeneration"] > before:
+                told.append((configured["status"], configured["reason"]))
+                if configured["status"] == "True":
+                    break
+    assert told[0] == ("False", "RolloutInProgress")
+    assert ("True", "Applied") not in told[:-1]
 
 
 def test_routers_are_scaled_with_kubectl(network: Network) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 Truth = Literal["True", "False", "Unknown"]
 
 MAX_MESSAGE = 1024
+INSECURE = "Insecure"
+"""Name of the condition of what accepts or carries messages in clear text, or from peers that do not authenticate."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,17 @@ def conditions(
     return out
 
 
+def condition_status(status: Mapping[str, Any] | None, kind: str) -> str:
+    """The status of the condition of type `kind`, "Unknown" without one."""
+    return next(
+        (str(item["status"]) for item in (status or {}).get("conditions") or () if item["type"] == kind),
+        "Unknown",
+    )
+
+
 def readiness(status: Mapping[str, Any]) -> str:
     """The status of the condition `Ready`."""
-    return next(
-        (str(item["status"]) for item in status.get("conditions") or () if item["type"] == "Ready"), "Unknown"
-    )
+    return condition_status(status, "Ready")
 
 
 def invalid_status(
@@ -92,6 +100,9 @@ def invalid_status(
     generation = manifest["metadata"].get("generation", 0)
     verdict = no("InvalidSpec", message)
     verdicts = {"Configured": verdict, "Ready": verdict}
+    for item in (previous or {}).get("conditions") or ():
+        if item["type"] == INSECURE:
+            verdicts[INSECURE] = Verdict(item["status"], item["reason"], item["message"])
     return {
         **(previous or {}),
         "observedGeneration": generation,

@@ -9,9 +9,9 @@ from ..render import ConnectorInstance
 from ..report import AutoLinkReport
 from ..resources import Connector
 from ..resources.autolink import AutoLink
-from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .conditions import INSECURE, Verdict, conditions, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
-from .insecure import connector_insecure
+from .insecure import connector_insecure, until_in_effect
 
 
 def connector_status(
@@ -38,7 +38,11 @@ def connector_status(
         "Operational": operational,
         "Ready": ready([configured, operational]),
     }
-    verdicts["Insecure"] = connector_insecure(connector, _instances(connector, source))
+    verdicts[INSECURE] = until_in_effect(
+        connector_insecure(connector, _instances(connector, source)),
+        previous,
+        behind=source is not None and source.is_behind,
+    )
     if configured.reason == "ConfigPending":
         verdicts["Ready"] = ready([operational, configured])
     spec, generation = connector.spec, connector.metadata.generation

@@ -11,9 +11,9 @@ from ..render.flows import Destination
 from ..render.flows.place import Place
 from ..report import Observation
 from ..resources import FlowLog
-from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .conditions import INSECURE, Verdict, conditions, no, ready, unknown, yes
 from .inputs import PodView
-from .insecure import flow_log_insecure
+from .insecure import flow_log_insecure, until_in_effect
 
 
 def flowlog_status(
@@ -39,7 +39,9 @@ def flowlog_status(
         "Available": available,
         "Collecting": collecting,
         "Ready": ready([configured, available, collecting]),
-        "Insecure": flow_log_insecure(to),
+        INSECURE: until_in_effect(
+            flow_log_insecure(to), previous, behind=bool(serving) and not configured.holds
+        ),
     }
     generation, before = found.metadata.generation, previous or {}
     status: dict[str, Any] = {

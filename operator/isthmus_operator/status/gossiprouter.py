@@ -8,8 +8,8 @@ from typing import Any
 from ..model import Problem
 from ..names import gossip_name, gossip_selector
 from ..resources import GossipRouter
-from .conditions import Verdict, conditions, no, ready, unknown, yes
-from .insecure import gossip_router_insecure
+from .conditions import INSECURE, Verdict, conditions, no, ready, unknown, yes
+from .insecure import gossip_router_insecure, until_in_effect
 
 
 def gossiprouter_status(
@@ -35,7 +35,11 @@ def gossiprouter_status(
         "Configured": configured,
         "Available": available,
         "Ready": ready([configured, available]),
-        "Insecure": gossip_router_insecure(found),
+        INSECURE: until_in_effect(
+            gossip_router_insecure(found),
+            previous,
+            behind=bool(live.get("replicas")) and not configured.holds,
+        ),
     }
     generation = found.metadata.generation
     return {

@@ -92,9 +92,18 @@ class RouterFacts:
 
     @property
     def lacks_pods(self) -> bool:
-        """The workload's controller has not made all pods."""
+        """The workload's controller has dealt with the specification, and has not made all pods."""
         made = int(((self.workload or {}).get("status") or {}).get("replicas") or 0)
-        return self.workload is not None and made < self.router.spec.replicas
+        return self.workload is not None and self._is_observed and made < self.router.spec.replicas
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether the status of the workload is about its current specification."""
+        assert self.workload is not None
+        status = self.workload.get("status") or {}
+        return int(status.get("observedGeneration") or 0) >= int(
+            self.workload["metadata"].get("generation", 0)
+        )
 
     @property
     def why_no_pods(self) -> str:
@@ -147,6 +156,28 @@ class RouterFacts:
     def unheard(self) -> bool:
         """Some running pod has not been asked yet; it will have been within a few seconds."""
         return any(pod.running and pod.ip and pod.name not in self.observations for pod in self.serving)
+
+    @cached_property
+    def rollout(self) -> str:
+        """How far the pods are behind the pod template, or nothing."""
+        if self.workload is None:
+            return "the pods have not been created yet"
+        if not self._is_observed:
+            return "the change has not reached the pods yet"
+        wanted, updated = (
+            self.router.spec.replicas,
+            (self.workload.get("status") or {}).get("updatedReplicas", 0),
+        )
+        if updated < wanted:
+            failure = f": {self.why_no_pods}" if self.why_no_pods else ""
+            return f"{updated} of {wanted} pods run the current pod template{failure}"
+        return ""
+
+    @property
+    def is_behind(self) -> bool:
+        """Some pod may run an earlier configuration."""
+        unchanged = self.router.metadata.paused or self.rendered is None or bool(self.problems)
+        return bool(self.serving) and (unchanged or bool(self.rollout) or bool(self.outdated))
 
     @cached_property
     def outdated(self) -> Sequence[str]:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from ..render import ConnectorInstance, RouterInstance, SiteInstance
 from ..render.flows import Destination
 from ..resources import Connector, GossipRouter, Listener, Router
 from ..resources.relaysite import Multicast
-from .conditions import Verdict, joined, no, yes
+from .conditions import INSECURE, Verdict, condition_status, joined, no, yes
 
 _FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
 _FIX_COLLECTOR = "remove tls, sasl and routerRef.listener from the FlowLog, or name a listener that"
 _FIX_ROUTERS = "remove tls.disabled, or set tls"
+
+
+def until_in_effect(verdict: Verdict, previous: Mapping[str, Any] | None, *, behind: bool) -> Verdict:
+    """`verdict` about the current specification, or that an earlier one is insecure and may still be in effect.
+
+    `previous` is the status before, and `behind` says that some pod may run an earlier configuration. The condition
+    stays true through any number of changes until no pod does.
+    """
+    if verdict.holds or not behind or condition_status(previous, INSECURE) != "True":
+        return verdict
+    return yes(
+        "EarlierConfiguration",
+        "what runs may still have the earlier configuration, which is insecure; the condition Configured says why",
+    )
 
 
 def shared_with_collectors(instances: Iterable[RouterInstance]) -> set[str]:

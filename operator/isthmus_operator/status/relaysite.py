@@ -11,9 +11,9 @@ from ..render import SiteInstance
 from ..report import RelayReport, RemoteReport
 from ..resources import RelaySite
 from ..untrusted import total
-from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
+from .conditions import INSECURE, Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
-from .insecure import relay_site_insecure
+from .insecure import relay_site_insecure, until_in_effect
 
 _STATES = ("up", "suspect", "unreachable", "left", "unknown")
 """Of what several relays say, what is first here counts."""
@@ -52,7 +52,9 @@ def relaysite_status(
         verdicts["Ready"] = ready([configured, bridged, formed])
     if verdicts["Ready"].holds:
         verdicts["Ready"] = yes("Ready", joined(_lost(remotes)))
-    verdicts["Insecure"] = relay_site_insecure(instance)
+    verdicts[INSECURE] = until_in_effect(
+        relay_site_insecure(instance), previous, behind=source is not None and source.is_behind
+    )
     generation = site.metadata.generation
     view = _view(reports.values())
     status: dict[str, Any] = {

@@ -10,9 +10,9 @@ from ..render import RouterInstance
 from ..render.flows.listener import PORT_NAME
 from ..render.instances import mesh_connector_name
 from ..report import RouterReport, UplinkReport
-from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
+from .conditions import INSECURE, Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
-from .insecure import router_insecure, shared_with_collectors
+from .insecure import router_insecure, shared_with_collectors, until_in_effect
 
 
 def router_status(
@@ -26,7 +26,11 @@ def router_status(
         "Available": available,
         "Meshed": meshed,
         "Ready": ready(_telling_order(configured, available, meshed)),
-        "Insecure": router_insecure(router, shared_with_collectors(facts.instances[:1])),
+        INSECURE: until_in_effect(
+            router_insecure(router, shared_with_collectors(facts.instances[:1])),
+            previous,
+            behind=facts.is_behind,
+        ),
     }
     ids = {instance.id for instance in facts.instances} | {pod.name for pod in facts.pods}
     reports = [report for pod in facts.serving if (report := facts.report(pod)) is not None]
@@ -76,28 +80,12 @@ def _configured(facts: RouterFacts) -> Verdict:
     ]
     if failed:
         return no("ListenerFailed", failed)
-    rollout = _rollout(facts)
-    if rollout:
-        return no("RolloutInProgress", rollout)
+    if facts.rollout:
+        return no("RolloutInProgress", facts.rollout)
     outdated = facts.outdated
     if outdated:
         return no("ConfigPending", outdated)
     return yes("Applied")
-
-
-def _rollout(facts: RouterFacts) -> str:
-    """How far the pods are behind the pod template, or nothing."""
-    if facts.workload is None:
-        return "the pods have not been created yet"
-    status = facts.workload.get("status") or {}
-    wanted = facts.router.spec.replicas
-    if status.get("observedGeneration", 0) < facts.workload["metadata"].get("generation", 0):
-        return "the change has not reached the pods yet"
-    updated = status.get("updatedReplicas", 0)
-    if updated < wanted:
-        failure = facts.why_no_pods
-        return f"{updated} of {wanted} pods run the current pod template{f': {failure}' if failure else ''}"
-    return ""
 
 
 # -- Available

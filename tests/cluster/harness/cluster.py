@@ -9,7 +9,7 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,6 +218,23 @@ class Cluster:
             process.kill()
             process.communicate(timeout=10)
 
+    @contextlib.contextmanager
+    def watch(self, resource: str, namespace: str = "default") -> Iterator[Iterator[dict[str, Any]]]:
+        """Yields the versions of one object, such as `rtr/west`, from the present one on, as they come."""
+        command = [self.provider.tool("kubectl"), "get", resource, "--watch", "--output=json"]
+        process = subprocess.Popen(
+            [*map(str, command), f"--namespace={namespace}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment(),
+        )
+        try:
+            assert process.stdout is not None
+            yield _documents(process.stdout)
+        finally:
+            process.kill()
+            process.communicate(timeout=10)
+
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.provider.environment}
 
@@ -228,6 +245,16 @@ class Cluster:
             input=input,
             env=self.provider.environment,
         )
+
+
+def _documents(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The JSON objects in `lines`, each of which ends with a line `}`."""
+    text = ""
+    for line in lines:
+        text += line
+        if line.rstrip("\n") == "}":
+            yield json.loads(text)
+            text = ""
 
 
 def _yaml(item: Mapping[str, Any] | str | Path) -> str:

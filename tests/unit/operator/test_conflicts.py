@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.operator.api_server import ApiServer, WholeApiServer, store_of
 from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
 
 from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
-from isthmus_operator.cluster import CHILD_KINDS, ApiError
-from isthmus_operator.fields import applied, is_applied
+from isthmus_operator.fields import is_applied
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings, render
-from isthmus_operator.store import Store, slim
 
 WORKLOADS = {"StatefulSet", "Deployment", "Job", "CronJob"}
 RESOURCES = (
@@ -44,96 +43,8 @@ def everything() -> tuple[NamespaceModel, dict[str, tuple[Owner, list[dict[str, 
 MODEL, OWNERS = everything()
 
 
-class Api:
-    """What the API server has of one namespace; somebody else may act just before the operator writes."""
-
-    def __init__(self, *objects: dict[str, Any]) -> None:
-        self.objects: dict[Identity, dict[str, Any]] = {}
-        self.versions = 0
-        self.unreadable: set[Identity] = set()
-        self.refusing: set[Identity] = set()
-        self.breaks = False
-        """After the next creation no request is answered."""
-        self.acts: dict[Identity, dict[str, Any] | None] = {}
-        """What somebody else makes of an object before the operator writes it."""
-        self.written: list[Identity] = []
-        for item in objects:
-            self.put(item)
-
-    def put(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        self.versions += 1
-        made = copy.deepcopy(manifest)
-        made["metadata"]["resourceVersion"] = str(self.versions)
-        made["metadata"].setdefault("uid", f"uid {self.versions}")
-        self.objects[identity(made)] = made
-        return copy.deepcopy(made)
-
-    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        if (kind, name) in self.unreadable:
-            raise ApiError(0, "Unreachable", "no answer")
-        return copy.deepcopy(self.objects.get((kind, name)))
-
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        key = identity(manifest)
-        self._before(key)
-        if key in self.objects:
-            raise ApiError(409, "AlreadyExists", "it is there")
-        if self.breaks:
-            self.unreadable.add(key)
-        self.written.append(key)
-        entry = {"manager": MANAGER, "operation": "Update", "fieldsV1": {"f:spec": {}}}
-        metadata = {**manifest["metadata"], "managedFields": [entry]}
-        return self.put({**manifest, "metadata": metadata})
-
-    async def claim(self, seen: dict[str, Any]) -> dict[str, Any]:
-        found = self._seen(seen)
-        found["metadata"]["managedFields"] = applied(found["metadata"])
-        return self.put(found)
-
-    async def apply(self, manifest: dict[str, Any], *, seen: dict[str, Any]) -> dict[str, Any]:
-        key = identity(manifest)
-        self._before(key)
-        found = self._seen(seen)
-        assert is_applied(found["metadata"]), "the fields of a creation count as applied before others are"
-        self.written.append(key)
-        kept = {name: found["metadata"][name] for name in ("uid", "managedFields")}
-        return self.put({**manifest, "metadata": {**manifest["metadata"], **kept}})
-
-    async def delete(self, seen: dict[str, Any]) -> bool:
-        self._before(identity(seen))
-        try:
-            del self.objects[identity(self._seen(seen))]
-        except ApiError:
-            return False
-        self.written.append(identity(seen))
-        return True
-
-    def _before(self, key: Identity) -> None:
-        if key in self.refusing:
-            raise ApiError(403, "Forbidden", "exceeded quota")
-        if key in self.acts:
-            self.objects.pop(key, None)
-            if (other := self.acts.pop(key)) is not None:
-                self.put(other)
-
-    def _seen(self, seen: dict[str, Any]) -> dict[str, Any]:
-        if identity(seen) in self.unreadable:
-            raise ApiError(0, "Unreachable", "no answer")
-        found = self.objects.get(identity(seen))
-        versions = [
-            [item["metadata"][key] for key in ("uid", "resourceVersion")] for item in (found, seen) if item
-        ]
-        if found is None or versions[0] != versions[1]:
-            raise ApiError(409, "Conflict", "it has been modified")
-        return copy.deepcopy(found)
-
-    def live(self) -> dict[Identity, dict[str, Any]]:
-        """What a cache that is up to date holds: objects with the operator's label."""
-        return {
-            key: slim(item, item["kind"], item["apiVersion"])
-            for key, item in self.objects.items()
-            if (item["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
-        }
+class Api(ApiServer):
+    """With what an operator makes of `MODEL` there."""
 
     async def converge(
         self,
@@ -439,33 +350,6 @@ async def test_nothing_runs_with_an_object_that_could_not_be_read() -> None:
     assert ("StatefulSet", "payments") in api.written
 
 
-STORED = (
-    *("Router", "Connector", "LinkRoute", "RelaySite", "GossipRouter", "FlowLog", "FlowAnalysis"),
-    "SslProfile",
-)
-
-
-class Ledgers(Api):
-    """The same for the whole operator."""
-
-    def __init__(self, *objects: dict[str, Any]) -> None:
-        super().__init__(*objects)
-        self.statuses: dict[Identity, dict[str, Any]] = {}
-
-    async def apply(
-        self,
-        manifest: dict[str, Any],
-        *,
-        seen: dict[str, Any] | None = None,
-        subresource: str | None = None,
-    ) -> dict[str, Any]:
-        if seen is not None:
-            return await super().apply(manifest, seen=seen)
-        assert subresource == "status"
-        self.statuses[manifest["kind"], manifest["metadata"]["name"]] = manifest["status"]
-        return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "9"}}
-
-
 @pytest.mark.parametrize(
     ("resource", "secret"),
     [
@@ -478,16 +362,12 @@ async def test_a_foreign_secret_in_place_of_the_certificates_is_named(
     resource: dict[str, Any], secret: str
 ) -> None:
     kind, name = resource["kind"], resource["metadata"]["name"]
-    stub = Ledgers(foreign("Secret", secret))
+    stub = WholeApiServer(foreign("Secret", secret))
     api: Any = stub
     observer = Observer(lambda _: None)
     operator = Operator(api, SETTINGS, observer, "1", "pod", time.monotonic)
     resource = {**resource, "metadata": {**resource["metadata"], "resourceVersion": "7"}}
-    none: dict[str, Any] = {}
-    indices = {item: {"net": [resource]} if item == kind else none for item in STORED}
-    children: dict[str, Any] = {item: {} for item in CHILD_KINDS}
-    store = Store(*(indices[item] for item in STORED), none, none, children)
-    await Reconciliation("net", operator).look(store)
+    await Reconciliation("net", operator).look(store_of(resource))
     await observer.close()
     conditions = {item["type"]: item for item in stub.statuses[kind, name]["conditions"]}
     assert conditions["Configured"]["status"] == "False"

@@ -289,6 +289,21 @@ def test_status_of_a_gossip_router() -> None:
     assert verdicts(gossiprouter_status(found, workload, None, NOW))["Configured"][1] == "RolloutInProgress"
 
 
+def test_a_gossip_router_stays_insecure_until_its_pods_run_the_change() -> None:
+    (clear,) = model(gossip_router("g", tls={"disabled": True})).gossip_routers.values()
+    (secure,) = model(gossip_router("g")).gossip_routers.values()
+    live = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2, "observedGeneration": 1}
+    workload = {"metadata": {"generation": 1}, "status": live}
+    status = gossiprouter_status(clear, workload, None, NOW)
+    assert verdicts(status)["Insecure"] == ("True", "ClearText")
+    live["updatedReplicas"] = 1
+    for _ in range(2):
+        status = gossiprouter_status(secure, workload, status, NOW)
+        assert verdicts(status)["Insecure"] == ("True", "EarlierConfiguration")
+    live["updatedReplicas"] = 2
+    assert verdicts(gossiprouter_status(secure, workload, status, NOW))["Insecure"] == ("False", "Secured")
+
+
 def test_a_gossip_router_that_is_blocked_says_why() -> None:
     built = model(gossip_router("g", tls={"secretName": "net"}))
     found = render(built, RenderSettings(router_image="router:1"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, flow_log, model, router
+from tests.unit.operator.support import connector, flow_log, model, router, tls_secret
 
 from isthmus_operator.apply import Outcome
 from isthmus_operator.facts import block, router_facts
@@ -24,6 +24,7 @@ from isthmus_operator.report import (
     parse_report,
 )
 from isthmus_operator.resources import Router
+from isthmus_operator.resources.base import PAUSED_ANNOTATION
 from isthmus_operator.status import (
     PodView,
     RouterFacts,
@@ -79,6 +80,11 @@ class World:
         self.outcome = Outcome()
         self.updated = {"west": 2, "shop": 1}
 
+    def specify(self, *manifests: dict[str, Any]) -> None:
+        """Other specifications, which no pod runs yet."""
+        self.model = model(*manifests, secrets=[tls_secret("server")])
+        self.rendered = render(self.model, RenderSettings("router:1"))
+
     def pod(self, name: str, **changes: Any) -> PodView:
         view: dict[str, Any] = {
             "name": name,
@@ -128,13 +134,13 @@ class World:
             observations=self.observations,
         )
 
-    def router(self, name: str) -> dict[str, Any]:
-        return router_status(self.facts(name), None, "1", NOW)
+    def router(self, name: str, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return router_status(self.facts(name), previous, "1", NOW)
 
-    def connector(self, name: str) -> dict[str, Any]:
+    def connector(self, name: str, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
         found = self.model.connectors[name]
         source = found.spec.from_.router_ref.name
-        return connector_status(found, block(found, self.rendered), self.facts(source), None, NOW)
+        return connector_status(found, block(found, self.rendered), self.facts(source), previous, NOW)
 
 
 def verdicts(status: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -420,3 +426,72 @@ def test_a_flow_log_that_uses_a_listener_for_anybody_shows_flow_records_there() 
         for name, expected in (("west", shown), ("shop", False)):
             conditions = {item["type"]: item for item in world.router(name)["conditions"]}
             assert ("flow records" in conditions["Insecure"]["message"]) == expected
+
+
+MUTUAL = {"secretName": "server", "requireClientCertificate": True}
+MESH = {"name": "mesh", "port": 55671, "role": "inter-router"}
+SECURE = {"listeners": [{"name": "amqp", "port": 5672, "tls": MUTUAL}, MESH]}
+TOWARDS = ("out", "west", ("peer.example", 5000), "inter-router")
+
+
+def test_a_router_stays_insecure_until_no_pod_runs_the_earlier_configuration() -> None:
+    world = World()
+    status = world.router("west")
+    assert verdicts(status)["Insecure"] == ("True", "ClearText")
+    world.specify(router("west", replicas=2, **SECURE))
+    for _ in range(2):  # the second is about the status that the first has written
+        status = world.router("west", status)
+        assert verdicts(status)["Insecure"] == ("True", "EarlierConfiguration")
+    world.change("west-0", config_hash=world.rendered.routers["west"].expected_hash("west-0"))
+    status = world.router("west", status)
+    assert verdicts(status)["Insecure"] == ("True", "EarlierConfiguration")
+    world.change("west-1", config_hash=world.rendered.routers["west"].expected_hash("west-1"))
+    status = world.router("west", status)
+    assert verdicts(status)["Insecure"] == ("False", "Secured")
+    world.change("west-1", config_hash="another")
+    assert verdicts(world.router("west", status))["Insecure"] == ("False", "Secured"), "both are secure"
+
+
+def test_what_keeps_the_earlier_configuration_in_effect_keeps_it_insecure() -> None:
+    """Reconciliation is paused, the rollout waits, or an object is refused."""
+    world = World()
+    before = world.router("west")
+    secure = router("west", replicas=2, **SECURE)
+
+    def current(*manifests: dict[str, Any]) -> tuple[str, str]:
+        world.specify(*manifests)
+        for pod in ("west-0", "west-1"):
+            world.change(pod, config_hash=world.rendered.routers["west"].expected_hash(pod))
+        return verdicts(world.router("west", before))["Insecure"]
+
+    assert current(secure) == ("False", "Secured")
+    kept = ("True", "EarlierConfiguration")
+    paused = {"annotations": {PAUSED_ANNOTATION: "true"}}
+    assert current(router("west", replicas=2, meta=paused, **SECURE)) == kept
+    world.updated["west"] = 1
+    assert current(secure) == kept
+    world.updated["west"] = 2
+    world.outcome = Outcome(problems=[Problem("ApplyFailed", "no", transient=False)])
+    assert current(secure) == kept
+    world.outcome = Outcome()
+    world.pods.clear()
+    assert current(secure) == ("False", "Secured"), "no pod is left"
+
+
+def test_a_connector_stays_insecure_until_the_routers_have_the_change() -> None:
+    world = World()
+    before = world.connector("out")
+    assert verdicts(before)["Insecure"] == ("True", "ClearText")
+    world.specify(router("west", replicas=2), connector(*TOWARDS, tls={"secretName": "server"}))
+    status = world.connector("out", before)
+    assert verdicts(status)["Insecure"] == ("True", "EarlierConfiguration")
+    for pod in ("west-0", "west-1"):
+        world.change(pod, config_hash=world.rendered.routers["west"].expected_hash(pod))
+    assert verdicts(world.connector("out", status))["Insecure"][0] == "False"
+
+
+def test_a_specification_that_cannot_be_read_leaves_what_is_insecure_insecure() -> None:
+    broken = router("west", mode="standalone")
+    insecure = verdicts(invalid_status(broken, "no", World().router("west"), NOW))
+    assert insecure["Insecure"] == ("True", "ClearText")
+    assert insecure["Ready"] == ("False", "InvalidSpec")
