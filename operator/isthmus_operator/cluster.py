@@ -76,21 +76,6 @@ ENDPOINTS = {
     "FlowLog": Endpoint(API_VERSION, "flowlogs"),
     "FlowAnalysis": Endpoint(API_VERSION, "flowanalyses"),
 }
-CHILD_KINDS = (
-    "ServiceAccount",
-    "Secret",
-    "Service",
-    "PodDisruptionBudget",
-    "NetworkPolicy",
-    "ConfigMap",
-    "PersistentVolumeClaim",
-    "RoleBinding",
-    "StatefulSet",
-    "Deployment",
-    "Job",
-    "CronJob",
-)
-"""Kinds of objects that the operator makes."""
 
 
 class ApiError(Exception):

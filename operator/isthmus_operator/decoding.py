@@ -19,8 +19,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from .bodies import KINDS, retained
-from .names import LABEL_MANAGED_BY, MANAGER
+from .bodies import retained
+from .names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from .resources.base import GROUP
 from .resources.pods import MAX_POD_VALUES, values
 
@@ -43,7 +43,8 @@ MAX_PART_VALUES = 20_000
 """In any other part of an object, or of a status."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
 """In place of a `spec` or a `podTemplate.spec` with more values than are valid: as invalid, and short."""
-_LISTS = tuple(f"{kind}List" for kind in KINDS)
+_LISTS = {f"{kind}List": kind for kind in CHILD_KINDS}
+"""Kind of a list to that of its items, which do not state it."""
 _OUR_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
 _LONG_DOCUMENTS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoding")
 _JSON = json.JSONDecoder()
@@ -75,17 +76,18 @@ def decoded(body: bytes | str) -> Any:
 
 
 def watched(body: bytes | str) -> Any:
-    """The same of a list or an event of a watch, with the part of Secrets and ConfigMaps that is retained."""
+    """The same of a list or an event of a watch, with the part of the objects that is retained."""
     found = decoded(body)
     if not isinstance(found, dict):
         return found
-    if found.get("kind") in _LISTS:
+    kind = _LISTS.get(str(found.get("kind")))
+    if kind is not None:
         found["items"] = [
-            retained(item) if isinstance(item, dict) else item for item in _listed(found.get("items"))
+            retained(item, kind) if isinstance(item, dict) else item for item in _listed(found.get("items"))
         ]
     item = found.get("object")
-    if isinstance(item, dict) and item.get("kind") in KINDS:
-        found["object"] = retained(item)
+    if isinstance(item, dict) and item.get("kind") in CHILD_KINDS:
+        found["object"] = retained(item, item["kind"])
     return found
 
 

@@ -34,6 +34,22 @@ ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
 ANNOTATION_RESTART = f"{GROUP}/restart-hash"
 ANNOTATION_SYNC = f"{GROUP}/config-sync"
 
+CHILD_KINDS = (
+    "ServiceAccount",
+    "Secret",
+    "Service",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+    "ConfigMap",
+    "PersistentVolumeClaim",
+    "RoleBinding",
+    "StatefulSet",
+    "Deployment",
+    "Job",
+    "CronJob",
+)
+"""Kinds of objects that the operator makes."""
+
 MAX_LABEL = 63
 MAX_BASE = 40
 """Room for `-<listener>` (25) in a Service's name, and for the revision hash that the StatefulSet

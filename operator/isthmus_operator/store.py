@@ -14,13 +14,14 @@ from typing import Any
 
 from .apply import Identity, controller, identity
 from .authority import AUTHORITY_SECRET
-from .cluster import CHILD_KINDS, Manifest
+from .cluster import Manifest
 from .decoding import MAX_LEVELS
 from .fields import is_applied
 from .model import NamespaceModel, SecretView
 from .names import (
     ANNOTATION_RUN,
     ANNOTATION_SYNC,
+    CHILD_KINDS,
     LABEL_MANAGED_BY,
     LABEL_ROUTER,
     LABEL_USE,

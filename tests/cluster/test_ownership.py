@@ -21,10 +21,10 @@ from tests.unit.operator.support import (
 )
 
 from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
-from isthmus_operator.cluster import CHILD_KINDS, ApiError, Cluster, Manifest, guard
+from isthmus_operator.cluster import ApiError, Cluster, Manifest, guard
 from isthmus_operator.fields import is_applied
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import ANNOTATION_APPLIED, CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.render import RenderSettings, render
 
 SETTINGS = RenderSettings("router:1", collector_image="collector:1", analysis_image="analysis:1")

@@ -12,23 +12,15 @@ from typing import Any
 
 import kopf
 
-from ..bodies import retained
-from ..cluster import Manifest
-from ..store import slim
 from .watching import watch
 
 _FOREIGN_TYPES = ("helm.sh/", "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token")
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
-    watch(registry, "Secret", "secrets", when=is_relevant, copy=copied)
+    watch(registry, "Secret", "secrets", when=is_relevant)
 
 
 def is_relevant(body: Mapping[str, Any], **_: Any) -> bool:
     """Whether resources may refer to a Secret of this type."""
     return not str(body.get("type", "")).startswith(_FOREIGN_TYPES)
-
-
-def copied(body: Mapping[str, Any]) -> Manifest:
-    """What the index holds of a Secret."""
-    return slim(retained(body), "Secret", "v1")

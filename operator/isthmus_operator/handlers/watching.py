@@ -7,8 +7,9 @@ from typing import Any
 
 import kopf
 
+from ..bodies import retained
 from ..cluster import ENDPOINTS, Manifest
-from ..names import LABEL_MANAGED_BY, MANAGER
+from ..names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from ..resources import RESOURCE_KINDS
 from ..store import slim
 
@@ -31,7 +32,7 @@ def watch(
     resource_of_ours = kind in RESOURCE_KINDS
 
     def keep(body: kopf.Body, namespace: str | None, **_: Any) -> dict[str | None, Manifest]:
-        return {namespace: copy(body) if copy is not None else slim(body, kind, endpoint.api_version)}
+        return {namespace: copy(body) if copy is not None else copied(body, kind, endpoint.api_version)}
 
     async def wake(memo: Any, namespace: str | None, **_: Any) -> None:
         if resource_of_ours:
@@ -41,6 +42,11 @@ def watch(
 
     kopf.index(*where, id=index, registry=registry, labels=labels, when=when)(keep)
     kopf.on.event(*where, id=f"{index}-event", registry=registry, labels=labels, when=when)(wake)
+
+
+def copied(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
+    """What an index holds of an object."""
+    return slim(retained(body, kind) if kind in CHILD_KINDS else body, kind, api_version)
 
 
 def select_ours(settings: kopf.OperatorSettings, kind: str) -> None:

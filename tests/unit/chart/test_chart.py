@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
+from isthmus_operator.cluster import ENDPOINTS
 from isthmus_operator.names import (
+    CHILD_KINDS,
     LABEL_NAME,
     flow_analysis_labels,
     flow_log_selector,

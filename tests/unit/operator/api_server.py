@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 from isthmus_operator.apply import Identity, identity
-from isthmus_operator.cluster import CHILD_KINDS, ApiError
+from isthmus_operator.cluster import ApiError
 from isthmus_operator.fields import applied, is_applied
-from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.store import Store, slim
 
 

@@ -20,7 +20,8 @@ from isthmus_operator.bodies import retained
 from isthmus_operator.cluster import ApiError, Cluster
 from isthmus_operator.contents import AT_A_TIME, MAX_CONTENT_BYTES, Contents
 from isthmus_operator.decoding import LONG_BYTES, line, watched
-from isthmus_operator.handlers.secrets import copied, is_relevant
+from isthmus_operator.handlers.secrets import is_relevant
+from isthmus_operator.handlers.watching import copied
 from isthmus_operator.names import (
     LABEL_MANAGED_BY,
     LABEL_USE,
@@ -99,7 +100,9 @@ class Api:
 
     def inputs(self, *resources: dict[str, Any]) -> Inputs:
         """With Secrets as the index has them."""
-        return Inputs("net", list(resources), [copied(item) for item in self.secrets.values()], True)
+        return Inputs(
+            "net", list(resources), [copied(item, "Secret", "v1") for item in self.secrets.values()], True
+        )
 
 
 def complaints(inputs: Inputs) -> dict[str, tuple[str, str]]:
@@ -247,13 +250,13 @@ def test_content_is_held_of_the_operators_own_secrets_only() -> None:
         "hub-gossip",
         "hub-analysis",
     ):
-        assert "data" in copied(own(name)), name
+        assert "data" in copied(own(name), "Secret", "v1"), name
     others = [secret("hub-config", a="b"), own("others"), own("hub-config", name="other")]
     others += [own("hub-config", apiVersion="apps/v1"), own("hub-config", name="")]
     without = own("hub-config")
     del without["metadata"]["ownerReferences"]
     for item in (*others, without):
-        kept = copied(item)
+        kept = copied(item, "Secret", "v1")
         assert "data" not in kept
         assert "annotations" not in kept["metadata"]
         assert "app" not in kept["metadata"]["labels"]
@@ -299,8 +302,8 @@ def test_lists_and_events_of_a_watch_lose_content_right_when_they_are_decoded() 
     assert whole["data"] == ours["data"]
     event = json.loads(line(json.dumps({"type": "ADDED", "object": plain}).encode()))
     assert event["type"] == "ADDED"
-    assert event["object"] == retained(plain)
-    other = {"type": "ADDED", "object": {**plain, "kind": "Service"}}
+    assert event["object"] == retained(plain, "Secret")
+    other = {"type": "ADDED", "object": {**plain, "kind": "Pod"}}
     assert watched(json.dumps(other).encode()) == other
     for odd in (
         {"kind": "SecretList", "items": None},

@@ -1,0 +1,106 @@
+"""What the operator holds of the objects that it watches by a label that anybody may give to an object."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from tests.unit.operator.test_conflicts import OWNERS
+
+from isthmus_operator.bodies import retained
+from isthmus_operator.decoding import LONG_BYTES, line, watched
+from isthmus_operator.handlers import children
+from isthmus_operator.handlers.watching import copied
+from isthmus_operator.names import CHILD_KINDS, LABEL_FLOW_LOG, LABEL_MANAGED_BY, MANAGER
+
+OURS = {LABEL_MANAGED_BY: MANAGER}
+ROUTER = {
+    "apiVersion": "isthmus.dev/v1alpha1",
+    "kind": "Router",
+    "name": "west",
+    "uid": "u",
+    "controller": True,
+}
+MANY = [{"name": f"{number:05d}", "value": "x"} for number in range(6_000)]
+
+
+def planted(kind: str, **metadata: Any) -> dict[str, Any]:
+    """An object with the operator's label and much content."""
+    return {
+        "kind": kind,
+        "metadata": {"name": "west", "uid": "u", "resourceVersion": "7", "labels": OURS, **metadata},
+        "spec": {"template": {"env": MANY[:2_000]}},
+        "imagePullSecrets": MANY[:2_000],
+        "status": {"conditions": MANY[:2_000]},
+    }
+
+
+@pytest.mark.parametrize("kind", CHILD_KINDS)
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"ownerReferences": [{**ROUTER, "apiVersion": "apps/v1", "kind": "Deployment"}]},
+        {"ownerReferences": [{**ROUTER, "controller": False}]},
+        {"ownerReferences": [ROUTER], "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"labels": {**OURS, LABEL_FLOW_LOG: "flows"}},
+    ],
+    ids=["no owner", "another owner", "an owner that does not control it", "deleted", "claim"],
+)
+def test_of_an_object_that_somebody_else_has_made_no_content_is_held(
+    kind: str, metadata: dict[str, Any]
+) -> None:
+    item = planted(kind, **metadata)
+    for kept in (
+        copied(item, kind, "v1"),
+        watched(json.dumps({"kind": f"{kind}List", "items": [{**item, "kind": None}]}).encode())["items"][0],
+        json.loads(line(json.dumps({"type": "ADDED", "object": item}).encode()))["object"],
+    ):
+        assert len(json.dumps(kept)) < 1_000
+        assert kept["metadata"]["resourceVersion"] == "7"
+        assert kept["metadata"]["labels"].items() <= item["metadata"]["labels"].items()
+    assert len(json.dumps(item)) > LONG_BYTES
+
+
+@pytest.mark.parametrize("kind", sorted(set(CHILD_KINDS) - {"Secret", "ConfigMap"}))
+def test_an_object_with_more_values_than_the_operator_gives_it_is_not_held(kind: str) -> None:
+    item = planted(kind, ownerReferences=[ROUTER]) | {"status": {}, "imagePullSecrets": []}
+    assert retained(item, kind) == item
+    item["spec"]["template"]["env"] = MANY
+    assert len(json.dumps(retained(item, kind))) < 1_000
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_all_that_the_operator_makes_is_held_whole(name: str) -> None:
+    for item in OWNERS[name][1]:
+        assert retained(item, item["kind"]) == item
+
+
+def test_of_a_job_that_a_cron_job_has_made_only_the_run_is_held() -> None:
+    [job] = (copy.deepcopy(item) for item in OWNERS["daily"][1] if item["kind"] == "Job")
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "name": "hourly-analysis",
+        "uid": "c",
+        "controller": True,
+    }
+    job["metadata"]["ownerReferences"] = [cron]
+    run = {
+        "startTime": "2026-01-01T00:00:00Z",
+        "failed": 1,
+        "conditions": [{"type": "Failed", "status": "True"}],
+    }
+    job["spec"]["suspend"] = True
+    job["status"] = {**run, "ready": 0}
+    kept = retained(job, "Job")
+    assert kept["status"] == run
+    assert kept["spec"] == {"suspend": True}
+    job["status"]["conditions"] = MANY
+    assert "status" not in retained(job, "Job")
+
+
+def test_every_kind_that_the_operator_makes_is_watched_in_this_way() -> None:
+    assert {*children.KINDS, "Secret"} == set(CHILD_KINDS)
