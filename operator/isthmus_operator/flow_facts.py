@@ -27,7 +27,7 @@ from .render.flows.analysis import UI_PORT
 from .render.flows.place import Place
 from .report import Observation
 from .resources import FlowAnalysis, FlowLog
-from .status import AnalysisFacts, PodView, flowanalysis_status, flowlog_status
+from .status import AnalysisFacts, CertificateUser, PodView, flowanalysis_status, flowlog_status
 
 Outcomes = Mapping[tuple[str, str], Outcome]
 
@@ -69,7 +69,18 @@ class FlowFacts:
             blocked=block(found, rendered),
             problems=self.outcomes.get(("FlowLog", found.name), Outcome()).problems,
             to=made.destination if made is not None else None,
+            outdated=self._certificate_user(found, rendered).outdated,
         )
+
+    def certificate_users(self, model: NamespaceModel, rendered: Rendered) -> list[CertificateUser]:
+        """The FlowLogs of `model`, and what their collectors have loaded."""
+        return [self._certificate_user(found, rendered) for found in model.flow_logs.values()]
+
+    def _certificate_user(self, found: FlowLog, rendered: Rendered) -> CertificateUser:
+        made = rendered.flow_logs.get(found.name)
+        delivered = made.certificates if made is not None else None
+        _, pods = self.logs.get(found.name, (None, ()))
+        return CertificateUser(found, delivered, pods, self.observations)
 
     def status_of_analysis(
         self, found: FlowAnalysis, rendered: Rendered, previous: Mapping[str, Any], now: str

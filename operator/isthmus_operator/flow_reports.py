@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .certificate_reports import Loaded
 from .untrusted import FAILURES, count, flag, listed, malformed, objects, text, total
 
 _RFC_3339 = re.compile(
@@ -28,6 +29,7 @@ class CollectorReport:
     last_written_at: str | None = field(compare=False)
     messages_missed: int = field(compare=False)
     """These change too often to be news."""
+    loaded: Loaded = field(default_factory=Loaded)
 
     @property
     def numbers(self) -> tuple[object, ...]:
@@ -63,6 +65,7 @@ def parse_collector(answer: Mapping[str, Any], now: datetime) -> CollectorReport
             rows_written=count(answer["rowsWritten"]),
             last_written_at=None if written is None else _moment(written),
             messages_missed=count(answer["messagesMissed"]),
+            loaded=Loaded.of(answer),
         )
     except FAILURES as error:
         raise malformed("a collector's status", error) from None

@@ -1,22 +1,38 @@
 """Making the kubelet deliver a changed configuration at once.
 
 A kubelet refreshes Secret volumes about once a minute, but at once when the pod object changes. So the
-digest of the Secret's content is written into an annotation of each pod. The kubelet may see that before
-its own watch shows it the new Secret, so a pod is touched once more some seconds later, and then for as
-long as its router reports another configuration.
+digest of the Secret's content, or of the certificates in it, is written into an annotation of each pod. The
+kubelet may see that before its own watch shows it the new Secret, so a pod is touched once more some seconds
+later, and then for as long as its process reports another configuration or other certificates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from .names import ANNOTATION_SYNC
-from .status import PodView, RouterFacts
+from .status import PodView
 
 RETRY_SECONDS = 4.0
 MAX_ATTEMPTS = 8
 """After that the kubelet's own period is all that is left."""
+
+
+class Receiver(Protocol):
+    """What has pods to which a Secret is delivered."""
+
+    @property
+    def delivered(self) -> str | None:
+        """The digest of what is delivered; None: nothing."""
+
+    @property
+    def serving(self) -> Sequence[PodView]:
+        """Pods that are not on their way out."""
+
+    def lags(self, pod: PodView) -> bool:
+        """Whether `pod` has reported that it has something else."""
 
 
 @dataclass
@@ -35,12 +51,12 @@ class ConfigSync:
         self._clock = clock
         self._attempts: dict[str, _Attempt] = {}
 
-    def touches(self, facts: RouterFacts) -> Iterable[tuple[PodView, Mapping[str, str]]]:
+    def touches(self, receiver: Receiver) -> Iterable[tuple[PodView, Mapping[str, str]]]:
         """Pods to annotate, with the annotation."""
-        if facts.rendered is None:
+        content = receiver.delivered
+        if content is None:
             return
-        content = facts.rendered.content_digest
-        for pod in facts.serving:
+        for pod in receiver.serving:
             if not pod.running:
                 continue
             attempt = self._attempts.get(pod.uid)
@@ -49,18 +65,18 @@ class ConfigSync:
                 continue
             if attempt.content != content:
                 attempt = self._attempts[pod.uid] = _Attempt(content, self._clock(), changed=True)
-            elif self._wants_more(facts, pod, attempt) and self._clock() - attempt.at >= RETRY_SECONDS:
+            elif self._wants_more(receiver, pod, attempt) and self._clock() - attempt.at >= RETRY_SECONDS:
                 attempt.number += 1
                 attempt.at = self._clock()
             else:
                 continue
             yield pod, {ANNOTATION_SYNC: f"{content}-{attempt.number}"}
 
-    def waiting(self, facts: RouterFacts) -> bool:
+    def waiting(self, receiver: Receiver) -> bool:
         """Whether some pod may have to be touched again."""
-        return facts.rendered is not None and any(
-            pod.uid in self._attempts and self._wants_more(facts, pod, self._attempts[pod.uid])
-            for pod in facts.serving
+        return receiver.delivered is not None and any(
+            pod.uid in self._attempts and self._wants_more(receiver, pod, self._attempts[pod.uid])
+            for pod in receiver.serving
             if pod.running
         )
 
@@ -69,12 +85,7 @@ class ConfigSync:
         alive = {pod.uid for pod in pods}
         self._attempts = {uid: item for uid, item in self._attempts.items() if uid in alive}
 
-    def _wants_more(self, facts: RouterFacts, pod: PodView, attempt: _Attempt) -> bool:
+    def _wants_more(self, receiver: Receiver, pod: PodView, attempt: _Attempt) -> bool:
         if attempt.changed and attempt.number == 0:
             return True
-        return attempt.number < MAX_ATTEMPTS and self._behind(facts, pod)
-
-    def _behind(self, facts: RouterFacts, pod: PodView) -> bool:
-        report = facts.report(pod)
-        assert facts.rendered is not None
-        return report is not None and report.config_hash != facts.rendered.expected_hash(report.id)
+        return attempt.number < MAX_ATTEMPTS and receiver.lags(pod)

@@ -1,4 +1,4 @@
-"""What routers, collectors and runs of Spark say of themselves: polling every pod.
+"""What routers, gossip routers, collectors and runs of Spark say of themselves: polling every pod.
 
 With bounded concurrency and jitter; the reconciler of a namespace is told only when something that matters
 has changed.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -22,8 +22,9 @@ from .contents import Contents
 from .creations import CreationFailures
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
+from .gossip_facts import GossipFacts, gossip_facts
 from .holds import REFUSED_SECONDS, Holds
-from .kubelet import ConfigSync
+from .kubelet import ConfigSync, Receiver
 from .model import NamespaceModel, Problem
 from .names import base_name
 from .observe import Observer, Target
@@ -32,13 +33,13 @@ from .resources import API_VERSION
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
 from .status import (
+    CertificateUser,
     PodView,
     ProfileFacts,
     RouterFacts,
     Users,
     connector_status,
     deleting_status,
-    gossiprouter_status,
     invalid_status,
     is_under_way,
     next_change,
@@ -106,8 +107,6 @@ class _Rendering:
         )
         for item in rendered.routers.values():
             _ = item.content_digest  # computed here, and not when it is first needed
-        for ledger in model.ledgers.values():
-            _ = ledger.revocations_expiry
         return cls(version, at, model, rendered, desired, users)
 
     @cached_property
@@ -143,8 +142,7 @@ class Reconciliation:
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
-        self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
-        """GossipRouter to its live StatefulSet and what became of its objects."""
+        self._gossip: Mapping[str, GossipFacts] = {}
         self._flows = FlowFacts()
         self._creations = CreationFailures(namespace, operator.cluster, operator.clock)
         self._announcer = events.Announcer()
@@ -171,9 +169,11 @@ class Reconciliation:
         outcomes = await self._converge(rendering, live)
         live = self._applier.answered(live)
         pods = store.pod_views(self._namespace)
-        self._observe(model, pods, store.pods_of(self._namespace))
-        observations = self._operator.observer.observations(self._namespace)
+        all_pods = store.pods_of(self._namespace)
         children, by_router = _by_owner(live), _by_router(pods)
+        gossip = gossip_facts(model, children, all_pods)
+        self._observe(model, pods, all_pods, gossip)
+        observations = self._operator.observer.observations(self._namespace)
         facts = await asyncio.to_thread(
             lambda: {
                 router.name: router_facts(
@@ -188,19 +188,19 @@ class Reconciliation:
             }
         )
         await self._explain(facts)
-        late = await self._deliver(facts, pods)
-        moved = await self._retire(facts, rendering.users)
+        self._flows = flow_facts(model, live, all_pods, outcomes, observations)
         self._gossip = {
-            found.name: (
-                next(
-                    (item for item in children.get(found.metadata.uid, ()) if item["kind"] == "StatefulSet"),
-                    None,
-                ),
-                outcomes.get(("GossipRouter", found.name), Outcome()),
+            name: replace(
+                item,
+                outcome=outcomes.get(("GossipRouter", name), Outcome()),
+                observations=observations,
             )
-            for found in model.gossip_routers.values()
+            for name, item in gossip.items()
         }
-        self._flows = flow_facts(model, live, store.pods_of(self._namespace), outcomes, observations)
+        others = [item.certificate_user(rendered) for item in self._gossip.values()]
+        others += self._flows.certificate_users(model, rendered)
+        late = await self._deliver(facts.values(), others, pods)
+        moved = await self._retire(facts, rendering.users, others)
         await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         problems += [item.problem for item in self.profiles.values() if item.problem is not None]
@@ -256,12 +256,14 @@ class Reconciliation:
             found.authority, found.problem.message if found.problem is not None else ""
         )
 
-    async def _retire(self, facts: Mapping[str, RouterFacts], users: Users) -> bool:
-        """Goes on with the rotations from what routers use; says whether there is more to do at once."""
+    async def _retire(
+        self, facts: Mapping[str, RouterFacts], users: Users, others: Sequence[CertificateUser]
+    ) -> bool:
+        """Goes on with the rotations from what pods use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
         usages = await asyncio.to_thread(
             lambda: {
-                name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users)
+                name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users, others)
                 for name, ledger in before.items()
             }
         )
@@ -308,16 +310,23 @@ class Reconciliation:
                     logger.warning("%s: %s", name, message)
         return dict(zip(wanted, outcomes, strict=True))
 
-    def _observe(self, model: NamespaceModel, pods: list[PodView], all_pods: list[Manifest]) -> None:
+    def _observe(
+        self,
+        model: NamespaceModel,
+        pods: list[PodView],
+        all_pods: list[Manifest],
+        gossip: Mapping[str, GossipFacts],
+    ) -> None:
         ports = {base_name(router.name): router.spec.health_port for router in model.routers.values()}
         routers = {
             pod.name: Target(pod.uid, pod.ip, ports[pod.router])
             for pod in pods
             if pod.running and pod.ip and not pod.deleting and pod.router in ports
         }
+        gossips = {pod: item for found in gossip.values() for pod, item in found.targets().items()}
         rotating = any(is_under_way(item.ledger, datetime.now(UTC)) for item in self.profiles.values())
         self._operator.observer.watch(
-            self._namespace, {**routers, **targets(model, all_pods)}, hurry=rotating
+            self._namespace, {**routers, **gossips, **targets(model, all_pods)}, hurry=rotating
         )
 
     async def _explain(self, facts: dict[str, RouterFacts]) -> None:
@@ -332,12 +341,14 @@ class Reconciliation:
             if uid in failures:
                 facts[name] = replace(facts[name], creation_failure=failures[uid])
 
-    async def _deliver(self, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
+    async def _deliver(
+        self, routers: Collection[RouterFacts], others: Sequence[CertificateUser], pods: list[PodView]
+    ) -> bool:
         """Touches the pods whose kubelet should fetch the configuration now."""
         self._sync.forget(pods)
-        for item in facts.values():
-            if item.router.metadata.paused:
-                continue
+        receivers: list[Receiver] = [item for item in routers if not item.router.metadata.paused]
+        receivers += [item for item in others if not item.resource.metadata.paused]
+        for item in receivers:
             for pod, marks in list(self._sync.touches(item)):
                 patch = {"metadata": {"annotations": dict(marks), "uid": pod.uid}}
                 try:
@@ -346,7 +357,7 @@ class Reconciliation:
                     # Without it the kubelet fetches the configuration within about a minute.
                     if error.status not in {404, 409}:
                         logger.warning('Pod "%s" was not annotated: %s', pod.name, error)
-        return any(self._sync.waiting(item) for item in facts.values())
+        return any(map(self._sync.waiting, routers)) or any(map(self._sync.waiting, others))
 
     # -- status
 
@@ -358,6 +369,11 @@ class Reconciliation:
         }
         unheard = await asyncio.to_thread(_unheard, rendering, facts)
         unheard |= {("FlowLog", name) for name in self._flows.unheard}
+        unheard |= {
+            ("GossipRouter", name)
+            for name, item in self._gossip.items()
+            if item.certificate_user(rendering.rendered).unheard
+        }
         unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
@@ -451,12 +467,7 @@ class Reconciliation:
         if kind == "RelaySite" and name in model.relay_sites:
             return status_of_relay_site(model.relay_sites[name], rendered, facts, before, now)
         if kind == "GossipRouter" and name in self._gossip:
-            workload, outcome = self._gossip[name]
-            gossip = model.gossip_routers[name]
-            blocked = block(gossip, rendered)
-            return gossiprouter_status(
-                gossip, workload, before, now, blocked=blocked, problems=outcome.problems
-            )
+            return self._gossip[name].status(rendered, before, now)
         if kind == "FlowLog" and name in model.flow_logs:
             return self._flows.status_of_log(model.flow_logs[name], rendered, before, now)
         if kind == "FlowAnalysis" and name in model.flow_analyses:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, get_args
 
+from .certificate_reports import GossipReport
 from .flow_reports import CollectorReport, ProgressReport
 from .resources.relaysite_status import RemoteState
 from .untrusted import (
@@ -224,7 +225,7 @@ class RouterReport:
         )
 
 
-Report = RouterReport | CollectorReport | ProgressReport
+Report = RouterReport | GossipReport | CollectorReport | ProgressReport
 
 
 @dataclass(frozen=True)

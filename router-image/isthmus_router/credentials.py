@@ -277,6 +277,8 @@ class WatchedFiles:
         self._revocations: Revocations | None = None
         self.remark = ""
         """What is probably not as it was meant with what was loaded last."""
+        self.digest = ""
+        """Of what was loaded last, as `pem.digest` has it."""
 
     def load(self) -> ssl.SSLContext | None:
         """A context for new connections if the contents have changed since the last call, else None.
@@ -297,6 +299,7 @@ class WatchedFiles:
         if _mark(self._read()) != _mark(contents):
             return None  # in the middle of a replacement; the next call sees all of it
         self._loaded, self._revocations, self.remark = _mark(contents), lists, remark
+        self.digest = pem.digest(contents.authorities, contents.chain, contents.revocations)
         return context
 
     def is_revoked(self, chain: Sequence[bytes] | None) -> bool:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 
 MOST_BYTES = 1024 * 1024
 """Of a file of certificates or of a private key, as many as a Secret has at most."""
@@ -44,6 +45,17 @@ def read(path: str, most: int = MOST_BYTES) -> bytes:
     if len(content) > most:
         raise ValueError(f"it has more than {most} bytes; use a shorter file")
     return content
+
+
+def digest(authorities: bytes | None, chain: bytes | None, revocations: bytes | None) -> str:
+    """Return by what one process recognises that another has loaded the same certificates; empty without any.
+
+    The private key is not part of it: it belongs to the certificate, and the digest is no secret.
+    """
+    contents = (authorities, chain, revocations)
+    if not any(contents):
+        return ""
+    return sha256(b"".join(sha256(content or b"").digest() for content in contents)).hexdigest()
 
 
 def chain(pem: bytes) -> bytes:

@@ -32,7 +32,7 @@ from isthmus_operator.render.flows.listener import LISTENER
 from . import authority, flowlogs, gossip, rotation, wanted
 from .observed import router_facts
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
-from .probe import reports
+from .probe import certificate_users, reports
 from .state import Network, NetworkState, WantedRouter, write_atomically
 from .wanted import config_path, files_folder
 
@@ -136,9 +136,10 @@ def advance(state: NetworkState) -> Step:
     if network is None or model is None or not model.profiles:
         return Step(changed=False, pause=None)
     facts = rotation.adopted(state, model, now)
-    planned = plan(model.serving(rotation.ledgers(facts)))
-    routers = router_facts(planned, model, reports(state, network), now)
-    facts = rotation.retired(rotation.used(facts, routers.values(), model), now)
+    serving = model.serving(rotation.ledgers(facts))
+    routers = router_facts(plan(serving), model, reports(state, network), now)
+    others = certificate_users(network, serving, now)
+    facts = rotation.retired(rotation.used(facts, routers.values(), others, model), now)
     changed = any(item.ledger != rotation.read(state, name) for name, item in facts.items())
     if changed:
         _put(state, model, facts, now, _running(state))

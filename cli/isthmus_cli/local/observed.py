@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from isthmus_cli.view import RouterReport
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render import Plan
-from isthmus_operator.report import Observation, parse_report
+from isthmus_operator.report import Observation, Report, parse_report
 from isthmus_operator.status import PodView, RouterFacts
 
 from .ports import LOOPBACK
@@ -30,33 +31,43 @@ def router_facts(
             problems=(),
             workload=None,
             services=(),
-            pods=tuple(_pod(item) for item in groups.get(name, ())),
-            observations={item.id: _observation(item, now) for item in groups.get(name, ())},
+            pods=tuple(
+                process_view(item.id, name, ready=item.status is not None) for item in groups.get(name, ())
+            ),
+            observations={
+                item.id: observation(item.status, parse_report, now, item.trouble)
+                for item in groups.get(name, ())
+            },
         )
         for name, router in model.routers.items()
     }
 
 
-def _pod(report: RouterReport) -> PodView:
-    """Whether the process runs is part of what is observed."""
-    answers = report.status is not None
+def process_view(process_id: str, router: str, *, ready: bool) -> PodView:
+    """A process as if it were a pod. Whether it runs is part of what is observed."""
     return PodView(
-        name=report.id,
-        uid=report.id,
+        name=process_id,
+        uid=process_id,
         ip=LOOPBACK,
-        router=report.router,
+        router=router,
         running=True,
-        ready=answers,
+        ready=ready,
         deleting=False,
         trouble="",
         sync="",
     )
 
 
-def _observation(report: RouterReport, now: datetime) -> Observation:
-    if report.status is None:
-        return Observation(None, report.trouble or "does not answer")
+def observation(
+    status: Mapping[str, Any] | None,
+    parse: Callable[[Mapping[str, Any], datetime], Report],
+    now: datetime,
+    trouble: str | None = None,
+) -> Observation:
+    """What `status` says, as `parse` reads it, or else `trouble`."""
+    if status is None:
+        return Observation(None, trouble or "does not answer")
     try:
-        return Observation(parse_report(report.status, now))
+        return Observation(parse(status, now))
     except ValueError as error:
         return Observation(None, str(error))

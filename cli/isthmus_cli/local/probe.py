@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from isthmus_cli.errors import CliError
@@ -25,15 +26,25 @@ from isthmus_cli.view import (
     profile_row,
     relay_site_row,
 )
+from isthmus_operator.certificate_reports import parse_gossip_router
 from isthmus_operator.certificates import Examined
 from isthmus_operator.facts import status_of_link_route, status_of_relay_site
 from isthmus_operator.fetch import fetch
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.render import Plan, plan
+from isthmus_operator.render import (
+    MaterialError,
+    Plan,
+    certificates_digest,
+    collector_files,
+    gossip_files,
+    plan,
+)
 from isthmus_operator.render.flows import RefusedError, destination
-from isthmus_operator.resources import LinkRoute, RelaySite
+from isthmus_operator.report import Report
+from isthmus_operator.resources import FlowLog, GossipRouter, LinkRoute, RelaySite
 from isthmus_operator.status import (
+    CertificateUser,
     connector_insecure,
     flow_log_insecure,
     gossip_router_insecure,
@@ -44,7 +55,7 @@ from isthmus_operator.status import (
 from isthmus_operator.untrusted import document, mapping, scrubbed
 
 from . import gossip, rotation
-from .observed import router_facts
+from .observed import observation, process_view, router_facts
 from .ports import LOOPBACK
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter, WantedService
 from .wanted import config_path, model_at
@@ -168,6 +179,39 @@ def reports(state: NetworkState, network: Network) -> list[RouterReport]:
     ]
 
 
+def certificate_users(network: Network, model: NamespaceModel, now: datetime) -> list[CertificateUser]:
+    """The GossipRouters and FlowLogs of `model`, and what their processes have loaded."""
+    found = [
+        _certificate_user(network, item, partial(gossip_files, item, model), parse_gossip_router, now)
+        for item in model.gossip_routers.values()
+    ]
+    return found + [
+        _certificate_user(network, log, partial(collector_files, log, model), parse_collector, now)
+        for log in model.flow_logs.values()
+    ]
+
+
+def _certificate_user(
+    network: Network,
+    resource: GossipRouter | FlowLog,
+    files: Callable[[], Mapping[str, bytes]],
+    parse: Callable[[Mapping[str, Any], datetime], Report],
+    now: datetime,
+) -> CertificateUser:
+    processes = [item for item in network.services_of(resource.kind_name) if item.resource == resource.name]
+    try:
+        delivered = certificates_digest(files())
+    except MaterialError:
+        delivered = None
+    observations = {item.id: observation(fetch_status(item.health_port), parse, now) for item in processes}
+    return CertificateUser(
+        resource,
+        delivered,
+        [process_view(item.id, "", ready=observations[item.id].report is not None) for item in processes],
+        observations,
+    )
+
+
 @dataclass(frozen=True)
 class Statuses:
     """Resources with the status that they would have on Kubernetes."""
@@ -186,10 +230,13 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
     if model is None:
         return Statuses()
     facts = rotation.standing(state, model, now)
-    planned = plan(model.serving(rotation.ledgers(facts)))
+    serving = model.serving(rotation.ledgers(facts))
+    planned = plan(serving)
     routers = router_facts(planned, model, found, now)
+    network = state.network()
+    others = certificate_users(network, serving, now) if network is not None else []
     return Statuses(
-        rotation.manifests(rotation.used(facts, routers.values(), model), now),
+        rotation.manifests(rotation.used(facts, routers.values(), others, model), now),
         [
             _manifest(route, status_of_link_route(route, model, planned, routers, None, now.isoformat()))
             for route in model.link_routes.values()

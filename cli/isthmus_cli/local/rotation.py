@@ -17,7 +17,15 @@ from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render.material import Delivered
 from isthmus_operator.resources import SslProfile
 from isthmus_operator.rotation import Adoption, Ledger, Past, Wish, adopt, retire
-from isthmus_operator.status import ProfileFacts, RouterFacts, Users, is_under_way, sslprofile_status, usage
+from isthmus_operator.status import (
+    CertificateUser,
+    ProfileFacts,
+    RouterFacts,
+    Users,
+    is_under_way,
+    sslprofile_status,
+    usage,
+)
 
 from .ports import LOOPBACK_NAME
 from .state import NetworkState
@@ -61,15 +69,20 @@ def standing(state: NetworkState, model: NamespaceModel, now: datetime) -> Facts
     }
 
 
-def used(facts: Facts, routers: Collection[RouterFacts], model: NamespaceModel) -> Facts:
-    """With the use that the routers make of the newest ordinals."""
+def used(
+    facts: Facts,
+    routers: Collection[RouterFacts],
+    others: Collection[CertificateUser],
+    model: NamespaceModel,
+) -> Facts:
+    """With the use that the routers, and `others`, make of the newest ordinals."""
     by_name = {item.router.name: item for item in routers}
     plan = {name: item.instances for name, item in by_name.items()}
     users = Users(model, plan, lambda *_: LOOPBACK_NAME)
     found = {}
     for name, item in facts.items():
         ordinal = item.ledger.ordinal if item.ledger is not None else 0
-        found[name] = replace(item, usage=usage(name, ordinal, by_name, users))
+        found[name] = replace(item, usage=usage(name, ordinal, by_name, users, others))
     return found
 
 

@@ -166,6 +166,10 @@ class Collector(Handler):
         self._pause = FIRST_PAUSE
         self._used = self._seen = Credentials()
         """Files that the connection was made with, and as they were found last."""
+        self.certificates = ""
+        """The digest of those that were loaded for the connection, or else for the last attempt to make one."""
+        self.certificates_problem = ""
+        """Why no connection is made with the files as they are now."""
         self._watch_at = 0.0
         self._next: Any = None
         """A connection with new certificates that is to take the place of the present one."""
@@ -282,7 +286,10 @@ class Collector(Handler):
         try:
             self._connection = self._dial()
         except (OSError, SSLException, OpenSslError, ValueError) as error:
+            self.certificates_problem = str(error)[:LONGEST_REASON]
             self._lost_connection(str(error))
+        else:
+            self._loaded()
 
     def _dial(self) -> Any:
         """A connection to the next endpoint, with the files as they are now.
@@ -337,18 +344,23 @@ class Collector(Handler):
         """The connection with new certificates did not come about; the present one goes on."""
         self._next = None
         self._next_at = self.ticked + LONGEST_PAUSE
+        self.certificates_problem = reason[:LONGEST_REASON]
         logger.warning("no connection with changed certificates", extra={"reason": reason})
 
     def _take_over(self) -> None:
         """The connection with new certificates takes the place of the present one."""
         self._earlier.append((self._connection, self.ticked + OVERLAP_SECONDS))
         self._connection, self._next, self._used = self._next, None, self._next_used
+        self._loaded()
         self._forget_links()
         self._session.disconnected()
         logger.info(
             "connected with changed certificates", extra={"router": self._connection.remote_container}
         )
         self._do(self._session.connected(self._clock()))
+
+    def _loaded(self) -> None:
+        self.certificates, self.certificates_problem = self._used.digest, ""
 
     def _lost_connection(self, reason: str) -> None:
         """There is none any more, or there was none; the next attempt is after a pause."""

@@ -44,26 +44,36 @@ def ssl_domain(tls: Tls) -> SSLDomain:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Hashes of the files of `tls`; None for one that cannot be read."""
+    """Hashes of the files of `tls`; None where there is none, or it cannot be read."""
 
     identity: tuple[bytes | None, ...] = ()
     """Of authorities, certificate and key."""
     revocations: tuple[bytes | None, ...] = ()
+    digest: str = ""
+    """Of the certificates, as `pem.digest` has it."""
 
     @classmethod
     def of(cls, tls: Tls | None) -> Credentials:
         """As they are now."""
         if tls is None:
             return cls()
-        identity = tuple(_hash(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
-        return cls(identity, (_hash(tls.crl),) if tls.crl is not None else ())
+        authorities, certificate, key, lists = map(_content, (tls.ca, tls.cert, tls.key, tls.crl))
+        return cls(
+            (_hash(authorities), _hash(certificate), _hash(key)),
+            (_hash(lists),),
+            pem.digest(authorities, certificate, lists),
+        )
 
 
-def _hash(path: str) -> bytes | None:
+def _content(path: str | None) -> bytes | None:
     try:
-        return sha256(Path(path).read_bytes()).digest()
+        return Path(path).read_bytes() if path is not None else None
     except OSError:
         return None
+
+
+def _hash(content: bytes | None) -> bytes | None:
+    return sha256(content).digest() if content is not None else None
 
 
 def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:

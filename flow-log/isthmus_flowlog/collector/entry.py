@@ -162,6 +162,8 @@ class Process:
             if written
             else None,
             "messagesMissed": int(self.metrics.value("missed_messages_total")),
+            "certificates": self.collector.certificates,
+            "certificatesProblem": self.collector.certificates_problem,
         }
 
     def _exposition(self) -> bytes:

@@ -22,8 +22,9 @@ from .flows import (
     RenderedLog,
     collector_files,
     collector_settings,
+    collector_tls,
 )
-from .gossip import RenderedGossip, gossip_arguments, gossip_files
+from .gossip import RenderedGossip, gossip_arguments, gossip_files, gossip_tls
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -39,7 +40,7 @@ from .instances import (
     TlsProfile,
 )
 from .kubernetes import KubernetesResolver, Manifest, Rendered, RenderedRouter, canonical, render
-from .material import MaterialError
+from .material import MaterialError, certificates_digest
 from .plan import plan
 from .workload import RenderSettings
 
@@ -68,11 +69,14 @@ __all__ = [
     "SiteTarget",
     "TlsProfile",
     "canonical",
+    "certificates_digest",
     "collector_files",
     "collector_settings",
+    "collector_tls",
     "config_bytes",
     "gossip_arguments",
     "gossip_files",
+    "gossip_tls",
     "instance_files",
     "plan",
     "render",

@@ -11,11 +11,11 @@ from ..authority import gossip_profile
 from ..model import NamespaceModel
 from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
-from ..resources.tls import given
+from ..resources.tls import ListenerTls, given
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS
 from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
-from .material import Material, MaterialError, OwnTls
+from .material import Material, MaterialError, OwnTls, certificates_digest
 from .podtemplate import overlaid
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
@@ -35,6 +35,8 @@ class RenderedGossip:
 
     gossip_router: GossipRouter
     objects: tuple[Manifest, ...]
+    certificates: str
+    """The digest of its certificates, as its processes report it."""
 
 
 def gossip_hosts(target: GossipTarget, namespace: str) -> list[str]:
@@ -65,15 +67,20 @@ def render_gossip(
         item["metadata"] = {**metadata, "namespace": model.namespace}
     if settings.image_pull_secrets:
         objects[0]["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    return RenderedGossip(found, tuple(objects)), []
+    return RenderedGossip(found, tuple(objects), certificates_digest(content)), []
+
+
+def gossip_tls(found: GossipRouter, model: NamespaceModel) -> ListenerTls | OwnTls | None:
+    """Where its certificates are from; None: it has none."""
+    if found.own_tls:
+        return OwnTls(gossip_profile(found.name)) if model.own else None
+    return given(found.spec.tls)
 
 
 def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, bytes]:
     """Key to content of the TLS files, under the same names whatever their ordinal: the process reads them again when
     they change. Raises MaterialError."""
-    stated = given(found.spec.tls)
-    own = OwnTls(gossip_profile(found.name)) if found.own_tls and model.own else None
-    tls = stated or own
+    stated, tls = given(found.spec.tls), gossip_tls(found, model)
     if tls is None:
         return {}
     authenticated = stated is None or stated.require_client_certificate

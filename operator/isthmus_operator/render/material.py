@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
+from isthmus_router import pem
+
 from ..authority import is_own
 from ..certificates import Examined, chained, examine, fingerprint_of, listed, merged, revocations_problem
 from ..model import NamespaceModel
@@ -49,6 +51,12 @@ class OwnTls:
 AnyTls = ListenerTls | ConnectorTls | PeerTls | GossipTls | OwnTls
 User = tuple[Literal["listener", "connector", "relaySite"], str]
 """Kind of section and name of what uses a TLS profile; of a relaySite, which has several, that of the attribute."""
+
+
+def certificates_digest(files: Mapping[str, bytes]) -> str:
+    """What a process without profiles reports when it has loaded the certificates among `files`, which have the names
+    of the keys of a Secret."""
+    return pem.digest(files.get("ca.crt"), files.get("tls.crt"), files.get(REVOCATIONS))
 
 
 def _file_name(owner: str, key: str) -> str:

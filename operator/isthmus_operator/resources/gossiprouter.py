@@ -22,7 +22,7 @@ class GossipRouterSpec(Model):
     """Port for members."""
 
     health_port: Port = 9090
-    """Port of `/healthz`, `/readyz` and `/metrics`."""
+    """Port of `/healthz`, `/readyz`, `/status` and `/metrics`."""
 
     tls: MembersTls | None = None
     """Transport security. When absent, members and gossip routers show each other certificates of the namespace's own

@@ -1,5 +1,6 @@
 """Status of resources: pure functions of what was rendered, applied and observed."""
 
+from .certificate_user import CertificateUser
 from .conditions import Verdict, deleting_status, invalid_status, normal, readiness
 from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
@@ -22,6 +23,7 @@ from .usage import ProfileFacts, Usage, Users, usage
 
 __all__ = [
     "AnalysisFacts",
+    "CertificateUser",
     "PodView",
     "ProfileFacts",
     "RouterFacts",

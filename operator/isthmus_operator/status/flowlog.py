@@ -27,18 +27,25 @@ def flowlog_status(
     blocked: Verdict | None = None,
     problems: Sequence[Problem] = (),
     to: Destination | None = None,
+    outdated: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The complete `status` of a FlowLog. `workload` is its live Deployment, `pods` are those of its collector,
-    `blocked` says why its objects are not made, `problems` why they could not be. The collector connects to `to`."""
+    `blocked` says why its objects are not made, `problems` why they could not be, `outdated` that the
+    collector does not have its certificates yet. The collector connects to `to`."""
     serving = [pod for pod in pods if not pod.deleting]
-    configured = blocked or _configured(found, workload, problems)
+    configured = blocked or _configured(found, workload, problems, outdated)
     available = _available(serving)
     report, collecting = _collecting(serving, observations)
     verdicts = {
         "Configured": configured,
         "Available": available,
         "Collecting": collecting,
-        "Ready": ready([configured, available, collecting]),
+        "Ready": ready(
+            # Certificates that have not arrived are explained by the pods, when these are the trouble.
+            [available, collecting, configured]
+            if configured.reason == "ConfigPending"
+            else [configured, available, collecting]
+        ),
         INSECURE: until_in_effect(
             flow_log_insecure(to), previous, behind=bool(serving) and not configured.holds
         ),
@@ -58,7 +65,12 @@ def flowlog_status(
     return status
 
 
-def _configured(found: FlowLog, workload: Mapping[str, Any] | None, problems: Sequence[Problem]) -> Verdict:
+def _configured(
+    found: FlowLog,
+    workload: Mapping[str, Any] | None,
+    problems: Sequence[Problem],
+    outdated: Sequence[str],
+) -> Verdict:
     if found.metadata.paused:
         return unknown("ReconciliationPaused", "the annotation isthmus.dev/paused is set")
     if problems:
@@ -70,6 +82,8 @@ def _configured(found: FlowLog, workload: Mapping[str, Any] | None, problems: Se
         return no("RolloutInProgress", "the change has not reached the collector yet")
     if int(live.get("updatedReplicas") or 0) < 1:
         return no("RolloutInProgress", "no collector runs the current pod template")
+    if outdated:
+        return no("ConfigPending", outdated)
     return yes("Applied")
 
 

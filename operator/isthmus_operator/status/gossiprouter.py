@@ -20,12 +20,13 @@ def gossiprouter_status(
     *,
     blocked: Verdict | None = None,
     problems: Sequence[Problem] = (),
+    outdated: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The complete `status` of a GossipRouter. `workload` is its live StatefulSet, `blocked` says why its objects are
-    not made, `problems` why they could not be."""
+    not made, `problems` why they could not be, `outdated` which pods do not have its certificates yet."""
     live = (workload or {}).get("status") or {}
     wanted, up = found.spec.replicas, int(live.get("readyReplicas") or 0)
-    configured = blocked or _configured(found, workload, problems)
+    configured = blocked or _configured(found, workload, problems, outdated)
     available = (
         yes("AllReplicasReady", f"{up} of {wanted} replicas are ready")
         if up >= wanted
@@ -34,7 +35,10 @@ def gossiprouter_status(
     verdicts = {
         "Configured": configured,
         "Available": available,
-        "Ready": ready([configured, available]),
+        "Ready": ready(
+            # Certificates that have not arrived are explained by the pods, when these are the trouble.
+            [available, configured] if configured.reason == "ConfigPending" else [configured, available]
+        ),
         INSECURE: until_in_effect(
             gossip_router_insecure(found),
             previous,
@@ -53,7 +57,10 @@ def gossiprouter_status(
 
 
 def _configured(
-    found: GossipRouter, workload: Mapping[str, Any] | None, problems: Sequence[Problem]
+    found: GossipRouter,
+    workload: Mapping[str, Any] | None,
+    problems: Sequence[Problem],
+    outdated: Sequence[str],
 ) -> Verdict:
     if found.metadata.paused:
         return unknown("ReconciliationPaused", "the annotation isthmus.dev/paused is set")
@@ -69,4 +76,6 @@ def _configured(
         return no(
             "RolloutInProgress", f"{updated} of {found.spec.replicas} pods run the current pod template"
         )
+    if outdated:
+        return no("ConfigPending", outdated)
     return yes("Applied")

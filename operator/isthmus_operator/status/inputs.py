@@ -71,6 +71,17 @@ def _trouble(status: Mapping[str, Any]) -> str:
     return ""
 
 
+def silence(pod: PodView, observations: Mapping[str, Observation]) -> str:
+    """Why there is no report of `pod`: a sentence that begins with its name."""
+    if pod.trouble:
+        return f"{pod.name}: {pod.trouble}"
+    if not pod.running:
+        return f"{pod.name} is not running yet"
+    observation = observations.get(pod.name)
+    error = observation.error if observation is not None else ""
+    return f"{pod.name} {error or 'has not reported yet'}"
+
+
 @dataclass(frozen=True)
 class RouterFacts:
     """Everything known about one Router at one moment."""
@@ -119,13 +130,22 @@ class RouterFacts:
 
     def silence(self, pod: PodView) -> str:
         """Why there is no report of `pod`: a sentence that begins with its name."""
-        if pod.trouble:
-            return f"{pod.name}: {pod.trouble}"
-        if not pod.running:
-            return f"{pod.name} is not running yet"
-        observation = self.observations.get(pod.name)
-        error = observation.error if observation is not None else ""
-        return f"{pod.name} {error or 'has not reported yet'}"
+        return silence(pod, self.observations)
+
+    @property
+    def delivered(self) -> str | None:
+        """The digest of what is delivered to the pods, if it is rendered."""
+        return self.rendered.content_digest if self.rendered is not None else None
+
+    def lags(self, pod: PodView) -> bool:
+        """Whether `pod` has reported another configuration."""
+        report = self.report(pod)
+        expected = self.rendered
+        return (
+            report is not None
+            and expected is not None
+            and report.config_hash != expected.expected_hash(report.id)
+        )
 
     @cached_property
     def distinct(self) -> tuple[RouterInstance, ...]:

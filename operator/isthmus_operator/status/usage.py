@@ -1,4 +1,4 @@
-"""What is known of an SslProfile, and who uses which ordinal of it, from the plan and from what routers report.
+"""What is known of an SslProfile, and who uses which ordinal of it, from the plan and from what pods report.
 
 Pure.
 """
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..model import NamespaceModel, Problem
-from ..render import ConnectorInstance, InstanceTarget, RouterInstance
+from ..render import ConnectorInstance, InstanceTarget, RouterInstance, collector_tls, gossip_tls
 from ..report import RouterReport
-from ..resources import SslProfile
+from ..resources import FlowLog, GossipRouter, SslProfile
 from ..rotation import Change, Ledger, Refusal, Seen
 from ..untrusted import MAX_NUMBER
+from .certificate_user import CertificateUser
 from .inputs import PodView, RouterFacts
 
 _ROUTER_ROLES = frozenset({"inter-router", "edge"})
@@ -45,13 +46,13 @@ class PodUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """The use that all routers make of a profile."""
+    """The use that all pods make of a profile."""
 
     pods: tuple[PodUsage, ...] = ()
     behind: tuple[str, ...] = field(default=())
     """What does not use the newest ordinal yet."""
     unheard: bool = False
-    """Some router has yet to be asked for the first time."""
+    """Some pod has yet to be asked for the first time."""
     hosts: tuple[str, ...] = ()
     """Names by which connectors of routers reach the listeners that present the certificate, and verify it."""
     relay_sites: tuple[str, ...] = ()
@@ -131,12 +132,24 @@ class Users:
                 sites.setdefault(profile, []).append(name)
         gossip: dict[str, list[str]] = {}
         for name, item in model.gossip_routers.items():
-            if item.spec.tls is not None and item.spec.tls.ssl_profile:
-                gossip.setdefault(item.spec.tls.ssl_profile, []).append(name)
+            tls = gossip_tls(item, model)
+            if tls is not None and tls.ssl_profile is not None:
+                gossip.setdefault(tls.ssl_profile, []).append(name)
+        logs: dict[str, list[str]] = {}
+        for name, log in model.flow_logs.items():
+            credentials = collector_tls(log)
+            if credentials is not None and credentials.ssl_profile is not None:
+                logs.setdefault(credentials.ssl_profile, []).append(name)
         self.routers = {profile: tuple(names) for profile, names in routers.items()}
         self.hosts = {profile: tuple(names) for profile, names in hosts.items()}
         self.relay_sites = {profile: tuple(names) for profile, names in sites.items()}
         self.gossip_routers = {profile: tuple(names) for profile, names in gossip.items()}
+        self.flow_logs = {profile: tuple(names) for profile, names in logs.items()}
+
+    def others(self, profile: str) -> set[tuple[str, str]]:
+        """Kind and name of what uses `profile` without being a Router."""
+        found = {(GossipRouter.kind_name, name) for name in self.gossip_routers.get(profile, ())}
+        return found | {(FlowLog.kind_name, name) for name in self.flow_logs.get(profile, ())}
 
 
 def _presented(instance: RouterInstance, listener: str) -> set[str]:
@@ -145,8 +158,15 @@ def _presented(instance: RouterInstance, listener: str) -> set[str]:
     return {item.resource for item in instance.tls if item.resource is not None and item.name in sections}
 
 
-def usage(profile: str, ordinal: int, facts: Mapping[str, RouterFacts], users: Users) -> Usage:
-    """The use of `profile`, whose newest ordinal is `ordinal`."""
+def usage(
+    profile: str,
+    ordinal: int,
+    facts: Mapping[str, RouterFacts],
+    users: Users,
+    others: Iterable[CertificateUser],
+) -> Usage:
+    """The use of `profile`, whose newest ordinal is `ordinal`. `others` are all GossipRouters and FlowLogs; what is
+    delivered to them is of that ordinal."""
     pods: list[PodUsage] = []
     behind: list[str] = []
     unheard = False
@@ -159,6 +179,15 @@ def usage(profile: str, ordinal: int, facts: Mapping[str, RouterFacts], users: U
             if instance is not None and profile in instance.sections_of_profiles:
                 pods.append(_pod_usage(profile, ordinal, item, pod, instance))
     behind += [text for pod in pods for text in pod.behind]
+    named = users.others(profile)
+    for other in others:
+        resource = other.resource
+        if (resource.kind_name, resource.name) not in named:
+            continue
+        unheard = unheard or other.unheard
+        if resource.metadata.paused:
+            behind.append(f"reconciliation of {resource.kind_name} {resource.name} is paused")
+        behind += other.outdated
     return Usage(
         tuple(pods),
         tuple(behind),

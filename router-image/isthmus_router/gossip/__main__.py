@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="", help="address to listen on; empty: every local one")
     add("--port", type=port, default=12001, help="for members")
     add("--health-host", default="", help="as --host, for --health-port")
-    add("--health-port", type=port, default=9090, help="HTTP: /healthz, /readyz, /metrics")
+    add("--health-port", type=port, default=9090, help="HTTP: /healthz, /readyz, /status, /metrics")
     add("--tls-cert", help="certificate chain (PEM); files are loaded again when they change")
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")

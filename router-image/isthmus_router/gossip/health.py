@@ -1,8 +1,9 @@
-"""HTTP for probes and metrics of the gossip router."""
+"""HTTP for probes, status and metrics of the gossip router."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -45,6 +46,7 @@ class GossipHealth:
         routes = {
             "/healthz": Route(self._healthz, MOST_PROBES, any_host=True),
             "/readyz": Route(self._readyz, MOST_PROBES, any_host=True),
+            "/status": Route(self._status, MOST_SCRAPES),
             "/metrics": Route(self._metrics, MOST_SCRAPES),
         }
         self._http = HttpServer("http-gossip", routes)
@@ -62,6 +64,9 @@ class GossipHealth:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "stopping")
         return await self._answer(lambda: text(HTTPStatus.OK, "ready"))
 
+    async def _status(self) -> Answer:
+        return await self._answer(lambda: Answer(HTTPStatus.OK, "application/json", status(self._gossip)))
+
     async def _metrics(self) -> Answer:
         return await self._answer(lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(self._gossip)))
 
@@ -74,6 +79,13 @@ class GossipHealth:
             return await asyncio.wait_for(asked, ANSWER_TIMEOUT_SECONDS)
         except TimeoutError:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
+
+
+def status(server: GossipServer) -> bytes:
+    """Which certificates serve new connections, for the operator; docs/gossip-router.md says what is in it."""
+    return json.dumps(
+        {"certificates": server.certificates, "certificatesProblem": server.tls_problem}
+    ).encode()
 
 
 def exposition(server: GossipServer) -> bytes:

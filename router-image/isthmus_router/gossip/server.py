@@ -93,6 +93,10 @@ class GossipServer:
         self.tls_loads = 0
         self.tls_failures = 0
         """Times that changed files could not be used."""
+        self.certificates = ""
+        """The digest of the files that serve new connections; empty without TLS."""
+        self.tls_problem = ""
+        """Why the files as they are now are not in use; empty: they are."""
 
     @property
     def held(self) -> int:
@@ -103,6 +107,7 @@ class GossipServer:
         """Listens. Raises CredentialsError."""
         if self.credentials is not None:
             self._context = await asyncio.to_thread(self.credentials.load)
+            self.certificates = self.credentials.digest
             _tell(self.credentials)
         self._listener.start(self._accepted)
 
@@ -197,11 +202,13 @@ class GossipServer:
                 context = await asyncio.to_thread(credentials.load)
             except CredentialsError as error:
                 self.tls_failures += 1
+                self.tls_problem = str(error)
                 log.error("credentials not usable; those from before stay", extra={"reason": str(error)})
                 continue
             if context is not None:
-                self._context = context
+                self._context, self.certificates = context, credentials.digest
                 self.tls_loads += 1
+                self.tls_problem = ""
                 log.info("credentials loaded; they serve new connections")
                 _tell(credentials)
                 for link in list(self._links):

@@ -18,6 +18,7 @@ from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Routers, eventually, listener
 
 from isthmus_flowlog.collector.journal import blocks
+from isthmus_router import pem
 
 PAGE = Path(__file__).parents[3] / "docs" / "flow-log.md"
 
@@ -165,6 +166,13 @@ def test_tls_with_a_certificate_that_is_rotated(
     def users() -> set[str | None]:
         return {row["user"] for row in collector.rows("records", type="CONNECTION")}
 
+    def digest() -> str:
+        return pem.digest(files["ca"].read_bytes(), files["cert"].read_bytes(), None)
+
+    def reported() -> tuple[str, bool]:
+        status = json.loads(collector.get("/status")[1])
+        return status["certificates"], status["certificatesProblem"] != ""
+
     install("stranger", Authority(folder, "other"))
     collector = collectors(router.port, tls={key: str(path) for key, path in files.items()}).launch()
     eventually(lambda: "no connection to a router" in collector.get("/readyz")[1], "a refusal")
@@ -174,6 +182,8 @@ def test_tls_with_a_certificate_that_is_rotated(
     flow.send(100)
     clients.until(lambda: counted(collector, flow, **{"in": "A", "out": "A"}), "all before", PATIENCE)
     flow.send(100)
+    first = digest()
+    assert reported() == (first, False)
     files["key"].write_text("half of a rotation")
     clients.until(
         lambda: "no connection with changed certificates" in collector.log,
@@ -181,9 +191,11 @@ def test_tls_with_a_certificate_that_is_rotated(
         PATIENCE,
     )
     assert collector.metric("connected") == 1
+    assert reported() == (first, True)
     install("second")
     while "second" not in users():
         flow.send(20)
+    assert reported() == (digest(), False)
     flow.send(100)
     await_counts(collector, flow, clients, **{"in": "A", "out": "A"})
     for direction in ("in", "out"):

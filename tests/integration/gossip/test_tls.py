@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import ssl
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.integration.gossip.conftest import StartRouter
 from tests.integration.gossip.support import GROUP, GossipRouter, Peer, eventually, info
 from tests.integration.support.certificates import Authority, Identity
 
+from isthmus_router import pem
 from isthmus_router.gossip.messages import VERSION, GetMembers, Heartbeat, Hello, Members, Register
 
 
@@ -150,13 +152,28 @@ async def test_changed_files_serve_new_connections(
     router = await start_router(identity=files)
     old = await Peer.greeted(router, context(authority.issue("member")))
 
+    def reported() -> tuple[str, str]:
+        status = json.loads(router.page("/status"))
+        return status["certificates"], status["certificatesProblem"]
+
+    def digest() -> str:
+        return pem.digest(files.trusted.read_bytes(), files.certificate.read_bytes(), None)
+
+    first = digest()
+    assert reported() == (first, "")
     files.key.write_text("no key")
     await eventually(lambda: router.metric("tls_failures_total") == 1, "bad files told")
+    certificates, problem = reported()
+    assert certificates == first
+    assert problem.startswith("certFile")
+    assert "not a PEM file" in problem
     await Peer.greeted(router, context(authority.issue("member")))
 
     other = Authority(tmp_path, "two")
     copied(other.issue("router"), tmp_path / "mounted")
     await eventually(lambda: router.metric("tls_loads_total") == 1, "new files loaded")
+    assert reported() == (digest(), "")
+    assert digest() != first
     await asyncio.gather(*(Peer.greeted(router, context(other.issue("member"))) for _ in range(5)))
     with pytest.raises(ssl.SSLError):
         await Peer.connect(router, context(authority.issue("member")))

@@ -163,7 +163,7 @@ def test_profiles_of_one_router() -> None:
         users = Users(
             built, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
         )
-        found = {name: usage(name, 1, facts, users) for name in built.profiles}
+        found = {name: usage(name, 1, facts, users, ()) for name in built.profiles}
     assert {len(found[f"p{item}"].pods) for item in range(number)} == {32}
 
 

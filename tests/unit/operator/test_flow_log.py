@@ -457,7 +457,8 @@ def condition(told: dict[str, Any], kind: str) -> tuple[str, str, str]:
 
 
 def test_all_is_well_when_the_collector_is_connected_and_keeps_what_it_hears() -> None:
-    told = status([pod()], Observation(parse_collector(ANSWER, AT)))  # type: ignore[arg-type]
+    digest = rendered(router("hub"), flow_log("flows")).flow_logs["flows"].certificates
+    told = status([pod()], Observation(parse_collector({**ANSWER, "certificates": digest}, AT)))
     assert condition(told, "Ready")[0] == "True"
     assert condition(told, "Collecting") == ("True", "Collecting", "3 routers are heard")
     assert told["location"] == "pvc:flows-flowlog"
@@ -480,6 +481,14 @@ def test_all_is_well_when_the_collector_is_connected_and_keeps_what_it_hears() -
 def test_why_a_collector_does_not_collect(answer: dict[str, Any], reason: str, message: str) -> None:
     told = status([pod()], Observation(parse_collector({**ANSWER, **answer}, NOW)))  # type: ignore[arg-type]
     assert condition(told, "Ready") == ("False", reason, f"flows-flowlog-x: {message}")
+
+
+def test_a_collector_without_its_certificates_is_not_configured() -> None:
+    answer = {**ANSWER, "certificates": "0" * 64, "certificatesProblem": "handshake failed"}
+    told = status([pod()], Observation(parse_collector(answer, AT)))
+    assert condition(told, "Configured") == ("False", "ConfigPending", "flows-flowlog-x: handshake failed")
+    assert condition(told, "Ready")[:2] == ("False", "ConfigPending")
+    assert condition(told, "Collecting")[0] == "True"
 
 
 def test_numbers_stay_while_the_collector_restarts() -> None:

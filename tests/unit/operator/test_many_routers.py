@@ -22,7 +22,7 @@ def test_profiles_of_many_routers_without_pods() -> None:
     resolver = KubernetesResolver("net")
     begun = time.process_time()
     users = Users(built, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0])
-    found = {name: usage(name, 1, facts, users) for name in built.profiles}
+    found = {name: usage(name, 1, facts, users, ()) for name in built.profiles}
     assert all(built.has_listeners_with(name) for name in built.profiles)
     taken = time.process_time() - begun
     assert len(found) == 80

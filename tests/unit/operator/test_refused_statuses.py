@@ -144,8 +144,8 @@ async def test_a_pod_that_may_not_be_annotated_is_logged_and_ends_nothing(
     )
     monkeypatch.setattr(world.api, "merge", refuse, raising=False)
     monkeypatch.setattr(world.reconciliation, "_sync", sync)
-    facts: Any = {"west": SimpleNamespace(router=SimpleNamespace(metadata=SimpleNamespace(paused=False)))}
-    assert not await world.reconciliation._deliver(facts, [])
+    facts: Any = [SimpleNamespace(router=SimpleNamespace(metadata=SimpleNamespace(paused=False)))]
+    assert not await world.reconciliation._deliver(facts, [], [])
     assert [pod.name in caplog.text for pod in pods] == [True, True]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +29,16 @@ from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.resources import SslProfile, parse
 from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt
 from isthmus_operator.rotation.announcer import RotationAnnouncer
-from isthmus_operator.status import PodView, ProfileFacts, Usage, Users, next_change, sslprofile_status, usage
+from isthmus_operator.status import (
+    CertificateUser,
+    PodView,
+    ProfileFacts,
+    Usage,
+    Users,
+    next_change,
+    sslprofile_status,
+    usage,
+)
 
 
 def pod(name: str) -> PodView:
@@ -62,6 +71,7 @@ def used(
     ordinal: int = 2,
     found: Rendered | None = None,
     among: NamespaceModel | None = None,
+    others: Sequence[CertificateUser] = (),
 ) -> Usage:
     current = found or rendered(ledger(1, 2))
     resources = {name: item.router for name, item in current.routers.items()}
@@ -85,6 +95,7 @@ def used(
             for name, resource in resources.items()
         },
         users,
+        others,
     )
 
 

@@ -7,6 +7,7 @@ from .collector import (
     RenderedLog,
     collector_files,
     collector_settings,
+    collector_tls,
     destination,
     render_log,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "RenderedLog",
     "collector_files",
     "collector_settings",
+    "collector_tls",
     "destination",
     "render_analysis",
     "render_log",

@@ -20,11 +20,11 @@ from ...names import (
     scraped,
 )
 from ...resources import FlowLog, Listener, Router
-from ...resources.tls import given
+from ...resources.tls import ConnectorTls, given
 from ...rotation.ledger import REVOCATIONS, TLS_KEYS
 from ..egress import all_but_metadata
 from ..instances import Finding
-from ..material import AnyTls, Material, MaterialError, OwnTls
+from ..material import Material, MaterialError, OwnTls, certificates_digest
 from ..podtemplate import overlaid
 from ..workload import MOUNT, RenderSettings
 from .listener import LISTENER, collectors_listener
@@ -45,6 +45,8 @@ class RenderedLog:
     flow_log: FlowLog
     objects: tuple[Manifest, ...]
     destination: Destination
+    certificates: str
+    """The digest of its certificates, as the collector reports it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def render_log(
             "namespace": model.namespace,
             **item.get("metadata", {}),
         }
-    return RenderedLog(found, (*place.claims(model.namespace), *objects), to), []
+    everything = (*place.claims(model.namespace), *objects)
+    return RenderedLog(found, everything, to, certificates_digest(files)), []
 
 
 def _network_policy(found: FlowLog) -> Manifest:
@@ -170,11 +173,15 @@ def _fitting_listener(found: FlowLog, router: Router) -> Listener:
     return listener
 
 
+def collector_tls(found: FlowLog) -> ConnectorTls | OwnTls | None:
+    """Where the certificates of its collector are from; None: it has none."""
+    return OwnTls(flow_log_profile(found.name)) if found.own_tls else given(found.spec.tls)
+
+
 def collector_files(found: FlowLog, model: NamespaceModel) -> Mapping[str, bytes]:
     """File name to content: certificates, and a password, under the same names whatever their ordinal, as the collector
     reads them again for each connection. Raises MaterialError."""
-    stated, sasl = given(found.spec.tls), found.spec.sasl
-    tls: AnyTls | None = OwnTls(flow_log_profile(found.name)) if found.own_tls else stated
+    tls, sasl = collector_tls(found), found.spec.sasl
     files: dict[str, bytes] = {}
     material = Material(model, {})
     if tls is not None:
