@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InternalError, UnsupportedAlgorithm
@@ -21,6 +20,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from isthmus_router.pem import CERTIFICATE, LIST, has_others, in_memory
 
 from .names import digest
+from .remembering import Memory
+
+_MEMORY_BYTES = 16 * 1024 * 1024
+remembered = Memory(_MEMORY_BYTES)
 
 _IDENTITY = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 """What the `peerNames` of a router's configuration may contain."""
@@ -120,7 +123,7 @@ class _UnusableError(Exception):
     pass
 
 
-@lru_cache(maxsize=512)
+@remembered
 def described(certificate: bytes) -> Certificate:
     """The first certificate of a chain in PEM, which must be one that `examine` finds no problem with."""
     chain = x509.load_pem_x509_certificates(certificate)
@@ -142,7 +145,7 @@ def fingerprint_of(certificate: bytes) -> str:
         return ""
 
 
-@lru_cache(maxsize=512)
+@remembered
 def fitness(certificate: bytes) -> Fitness:
     """Of the first certificate of a chain in PEM, which must be one that `examine` finds no problem with."""
     leaf = x509.load_pem_x509_certificates(certificate)[0]
@@ -186,7 +189,7 @@ def _names(leaf: x509.Certificate, extensions: x509.Extensions | None) -> tuple[
     return (*alternative.get_values_for_type(x509.DNSName), *common)
 
 
-@lru_cache(maxsize=512)
+@remembered
 def identities(certificate: bytes) -> tuple[str, ...]:
     """The names by which the first certificate of a chain in PEM is recognised: its common names, or where it has none
     its DNS names without wildcards, or else all of them. Empty when it cannot be read."""
@@ -201,7 +204,7 @@ def identities(certificate: bytes) -> tuple[str, ...]:
     return tuple([name for name in usable if name in common] or exact or usable)[:_MOST_NAMES]
 
 
-@lru_cache(maxsize=512)
+@remembered
 def is_signed(certificate: bytes, authorities: bytes | None) -> bool:
     """Return whether a certificate of a chain in PEM is signed by, or is, one of the authorities beside it.
 
@@ -225,21 +228,21 @@ def is_signed(certificate: bytes, authorities: bytes | None) -> bool:
     return False
 
 
-@lru_cache(maxsize=256)
+@remembered
 def merged(*bundles: bytes) -> bytes:
     """All certificates of several bundles in PEM, each once, in the order of their first appearance."""
     found = {item: None for bundle in bundles for item in x509.load_pem_x509_certificates(bundle)}
     return b"".join(item.public_bytes(Encoding.PEM) for item in found)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def chained(certificate: bytes) -> bytes:
     """The certificates of a chain in PEM, in their order, without anything between them."""
     found = x509.load_pem_x509_certificates(certificate)
     return b"".join(item.public_bytes(Encoding.PEM) for item in found)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def listed(lists: bytes) -> bytes:
     """The certificate revocation lists in PEM, in their order, without anything between them."""
     return b"".join(item.public_bytes(Encoding.PEM) for item in _lists(lists))
@@ -259,7 +262,7 @@ def _fingerprint(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(SHA256()).hex()
 
 
-@lru_cache(maxsize=256)
+@remembered
 def revocations_problem(lists: bytes) -> str | None:
     """Why a bundle of certificate revocation lists in PEM cannot be used; None if it can."""
     if len(lists) > MOST_REVOCATIONS:
@@ -279,7 +282,7 @@ def revocations_problem(lists: bytes) -> str | None:
     return None if made else "has no certificate revocation list in PEM format"
 
 
-@lru_cache(maxsize=128)
+@remembered
 def revocations_expiry(lists: bytes) -> datetime | None:
     """When the first of the certificate revocation lists in PEM expires; None if none states it."""
     try:
@@ -289,7 +292,7 @@ def revocations_expiry(lists: bytes) -> datetime | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-@lru_cache(maxsize=128)
+@remembered
 def unlisted(authorities: bytes, certificate: bytes | None, lists: bytes) -> tuple[str, ...]:
     """The names of authorities that none of the lists is from: of those in a bundle, and of those that have signed the
     certificates of a chain. All are in PEM. Empty where the lists cannot be read."""
@@ -303,7 +306,7 @@ def unlisted(authorities: bytes, certificate: bytes | None, lists: bytes) -> tup
         return ()
 
 
-@lru_cache(maxsize=512)
+@remembered
 def examine(authorities: bytes | None, certificate: bytes | None, key: bytes | None) -> Examined:
     """Looks at `ca.crt`, `tls.crt` and `tls.key`, each in PEM; what is absent is not judged."""
     try:

@@ -107,6 +107,8 @@ class _Rendering:
         )
         for item in rendered.routers.values():
             _ = item.content_digest  # computed here, and not when it is first needed
+        for ledger in model.ledgers.values():
+            _ = ledger.revocations_expiry
         return cls(version, at, model, rendered, desired, users)
 
     @cached_property

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import metrics
-from .certificates import revocations_expiry
 from .cluster import ApiError, Cluster
 from .fetch import MAX_ANSWER_BYTES
 from .holds import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
@@ -184,8 +183,7 @@ def _publish_profile(namespace: str, name: str, ledger: Ledger | None) -> None:
     metrics.PROFILE_OLDEST.labels(namespace, name).set(ledger.oldest_valid)
     if current.not_after is not None:
         metrics.PROFILE_EXPIRY.labels(namespace, name).set(current.not_after.timestamp())
-    expiry = revocations_expiry(ledger.revocations) if ledger.revocations is not None else None
-    if expiry is not None:
-        metrics.PROFILE_REVOCATIONS_EXPIRY.labels(namespace, name).set(expiry.timestamp())
+    if ledger.revocations_expiry is not None:
+        metrics.PROFILE_REVOCATIONS_EXPIRY.labels(namespace, name).set(ledger.revocations_expiry.timestamp())
     if current.settled is None:
         metrics.PROFILE_ROTATING.labels(namespace, name).set(current.since.timestamp())

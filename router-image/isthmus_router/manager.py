@@ -36,17 +36,20 @@ class Manager:
         reply: Callable[[str, bytes], object],
         flush: Callable[[], None],
         changing: Callable[[], bool],
+        requester_now: Callable[[Requester], Requester | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reply` sends a response to an address, `flush` writes out what was said.
 
-        `changing` tells whether a change of the configuration is being carried out, `clock` the time in seconds.
+        `changing` tells whether a change of the configuration is being carried out, `requester_now` what a requester
+        may when its request begins (None: its connection has ended), `clock` the time in seconds.
         """
         self._agent = agent
         self._loop = loop
         self._reply = reply
         self._flush = flush
         self._changing = changing
+        self._requester_now = requester_now
         self._clock = clock
         self._changed_before = False
         """Changes were under way when the request began: they are not its own."""
@@ -115,10 +118,15 @@ class Manager:
 
     def _begin(self) -> None:
         payload, requester = self._waiting.take()
+        # The rights may have changed while the request waited.
+        present = self._requester_now(requester)
+        if present is None:
+            self._drop("its connection has ended")
+            return
         try:
             self._request = decode_message(payload, most=MOST_VALUES)
         except DecodeError as error:
             self._drop(str(error))
             return
         self._changed_before = self._changing()
-        self._work = self._agent.handle(self._request, requester)
+        self._work = self._agent.handle(self._request, present)

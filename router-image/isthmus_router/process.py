@@ -16,7 +16,6 @@ from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
-from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.address import InProcessConsumer, is_temporary
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Connection, Link
@@ -31,6 +30,7 @@ from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.linkroute.edges import EdgeLinkRoutes
+from isthmus_router.linkroute.rights import RightsReview
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
@@ -121,6 +121,7 @@ class RouterProcess:
         self.edge_link_routes = EdgeLinkRoutes(self.core, self.link_routing, self._call_later)
         if self.edge is not None:
             self.edge.proxy.on_uplink = self.edge_link_routes.use
+        self.policy.rights_changed = RightsReview(self.link_routing).begin
         self.link_routing.configure(configuration.link_routes)
         self._configure_addresses()
         self._manager = Manager(
@@ -129,6 +130,7 @@ class RouterProcess:
             self.core.originate,
             self.driver.flush,
             lambda: bool(self._tasks),
+            self._requester_now,
         )
         self.core.register(
             MANAGEMENT, InProcessConsumer(self._on_management_request, annotated=True), mobile=True
@@ -229,27 +231,36 @@ class RouterProcess:
 
     def _on_management_request(self, payload: bytes, link: Link | None) -> None:
         connection = link.connection if link is not None else None
-        if connection is None or connection.role.is_between_routers:
-            level = connection.access.management if connection is not None else ManagementLevel.READ
-            # Which user asks at another router is not known here.
-            restricted = connection is not None and self.policy.in_force
-            requester = Requester(
-                neighbour=connection.id if connection is not None else None,
-                origin=_origin_of(payload),
-                level=level,
-                may_be_answered_at=is_temporary if restricted else None,
-            )
-        else:
-            grant = connection.grant
-            requester = Requester(
-                connection.id,
-                level=connection.access.management,
-                container=connection.role is Role.ROUTE_CONTAINER,
-                may_close_connections=grant is None or grant.may_close_connections,
-                may_take_links=None if grant is None else grant.may_take_links,
-                may_be_answered_at=None if grant is None else grant.may_be_answered_at,
-            )
+        requester = self._requester(connection, _origin_of(payload))
         self._manager.received(payload[annotations_length(payload, len(payload)) :], requester)
+
+    def _requester(self, connection: Connection | None, origin: str) -> Requester:
+        """Who asks on a connection, with the rights of now; None: this router."""
+        if connection is None:
+            return Requester(origin=origin)
+        level = connection.access.management
+        if connection.role.is_between_routers:
+            # Which user asks at another router is not known here.
+            answered_at = is_temporary if self.policy.in_force else None
+            return Requester(
+                neighbour=connection.id, origin=origin, level=level, may_be_answered_at=answered_at
+            )
+        grant = connection.grant
+        return Requester(
+            connection.id,
+            level=level,
+            container=connection.role is Role.ROUTE_CONTAINER,
+            may_close_connections=grant is None or grant.may_close_connections,
+            may_take_links=None if grant is None else grant.may_take_links,
+            may_be_answered_at=None if grant is None else grant.may_be_answered_at,
+        )
+
+    def _requester_now(self, requester: Requester) -> Requester | None:
+        """With the rights of now; None if its connection has ended, which it may have for want of them."""
+        if requester.waits_with is None:
+            return requester
+        connection = self.core.connections.get(requester.waits_with)
+        return None if connection is None else self._requester(connection, requester.origin)
 
     def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
         """A container takes links from now on."""

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.port import ANYBODY, Requester
 from isthmus_router.management.waiting import MOST_BYTES, MOST_OF_ONE
 from isthmus_router.manager import (
     TURN_SECONDS,
@@ -60,9 +61,11 @@ class Agent:
         self.slices = slices
         self.at_work = 0
         self.on_work: Callable[[], None] | None = None
+        self.requesters: list[Requester] = []
 
-    def handle(self, request: Message, _: object = None) -> Generator[None, None, bytes | None]:
+    def handle(self, request: Message, requester: Requester) -> Generator[None, None, bytes | None]:
         self.at_work += 1
+        self.requesters.append(requester)
         assert self.at_work == 1, "one after the other"
         if self.on_work is not None:
             self.on_work()
@@ -80,12 +83,15 @@ class Managed:
         self.flushed = 0
         self.agent = Agent(self.loop, slices)
         self.changing = False
+        self.rights: dict[Requester, Requester | None] = {}
+        """Of requesters whose rights have changed."""
         self.manager = Manager(
             cast(ManagementAgent, self.agent),
             cast(asyncio.AbstractEventLoop, self.loop),
             lambda to, payload: self.replies.append((to, payload)),
             self._flush,
             lambda: self.changing,
+            lambda requester: self.rights.get(requester, requester),
             lambda: self.loop.now,
         )
 
@@ -95,9 +101,9 @@ class Managed:
     def _flush(self) -> None:
         self.flushed += 1
 
-    def ask(self, number: int, **fields: Any) -> None:
+    def ask(self, number: int, requester: Requester = ANYBODY, **fields: Any) -> None:
         message = Message(properties=Properties(reply_to="me", correlation_id=number), **fields)
-        self.manager.received(encode_message(message))
+        self.manager.received(encode_message(message), requester)
 
 
 def test_what_takes_little_time_is_answered_at_once() -> None:
@@ -148,6 +154,20 @@ def test_a_change_that_takes_long_is_answered_meanwhile() -> None:
     assert managed.replies == [("me", b"1")]
     managed.manager.carried_out()
     assert len(managed.replies) == 1
+
+
+def test_a_request_has_the_rights_that_its_requester_has_when_it_begins() -> None:
+    managed = Managed(slices=1)
+    changed, ended, reduced = Requester(1), Requester(2), Requester(1, may_close_connections=False)
+    managed.ask(1)
+    managed.ask(2, changed)
+    managed.ask(3, ended)
+    managed.rights = {changed: reduced, ended: None}
+    while managed.loop.soon:
+        managed.loop.round()
+    assert managed.agent.requesters == [ANYBODY, reduced]
+    assert [payload for _, payload in managed.replies] == [b"1", b"2"]
+    assert managed.manager.dropped == 1
 
 
 def test_nobody_waits_for_the_changes_of_others() -> None:

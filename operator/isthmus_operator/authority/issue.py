@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..certificates import examine, merged, private_key
+from ..certificates import examine, merged, private_key, remembered
 from ..names import digest
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -93,7 +92,6 @@ class Authority:
         return {"tls.crt": self.certificate, "tls.key": self.key, "ca.crt": self.trusted}
 
 
-@lru_cache(maxsize=512)
 def _signer(key: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
     """Raises UnusableAuthorityError."""
     found = private_key(key)
@@ -181,20 +179,23 @@ def issue(authority: Authority, names: Names, now: datetime) -> Mapping[str, byt
 
 def renewal(certificate: bytes, authority: Authority, names: Names) -> datetime | None:
     """When a certificate in PEM is to be replaced; None for one that does not fit `authority` and `names`."""
+    return _renewal_of(certificate, authority.certificate, names)
+
+
+@remembered
+def _renewal_of(certificate: bytes, authority: bytes, names: Names) -> datetime | None:
     leaf = _certificate(certificate)
-    if not _fits(certificate, authority.certificate, names):
+    if not _fits(leaf, _certificate(authority), names):
         return None
     life = leaf.not_valid_after_utc - leaf.not_valid_before_utc
     turn = int(digest(names.common)[:8], 16) / 0xFFFFFFFF
     return leaf.not_valid_before_utc + life * (_RENEWAL + _RENEWAL_SPREAD * turn)
 
 
-@lru_cache(maxsize=4096)
-def _fits(certificate: bytes, authority: bytes, names: Names) -> bool:
+def _fits(leaf: x509.Certificate, authority: x509.Certificate, names: Names) -> bool:
     """Whether it is signed by the authority and has exactly these names."""
-    leaf = _certificate(certificate)
     try:
-        leaf.verify_directly_issued_by(_certificate(authority))
+        leaf.verify_directly_issued_by(authority)
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
         return False
@@ -249,7 +250,6 @@ def _may_sign(certificate: x509.Certificate) -> bool:
         return False
 
 
-@lru_cache(maxsize=512)
 def _certificate(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificates(pem)[0]
 

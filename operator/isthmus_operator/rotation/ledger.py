@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ..certificates import described, examine, merged, revocations_problem
+from ..certificates import described, examine, merged, revocations_expiry, revocations_problem
 from ..names import digest
 from ..resources.sslprofile import MAX_ORDINAL
 from ..untrusted import FAILURES, count, document, listed, objects, text
@@ -88,6 +88,11 @@ class Ledger:
         authorities = merged(*bundles) if self.current.authorities is not None else None
         found = dict(zip(TLS_KEYS, (authorities, self.certificate, self.key), strict=True))
         return {key: content for key, content in found.items() if content is not None}
+
+    @cached_property
+    def revocations_expiry(self) -> datetime | None:
+        """When the first revocation list expires; None without one that states it."""
+        return revocations_expiry(self.revocations) if self.revocations is not None else None
 
     @cached_property
     def size(self) -> int:

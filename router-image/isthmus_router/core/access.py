@@ -42,6 +42,15 @@ class ManagementLevel(IntEnum):
             raise ValueError(f"no management level {label!r}") from None
 
 
+def level_for_own_link_routes(*, container: bool, governed: bool) -> ManagementLevel:
+    """What a client needs to create link routes for its own connection.
+
+    A container (`container`: on a connection of role route-container) may create them, and where there is a policy
+    (`governed`), it decides on every other client.
+    """
+    return ManagementLevel.BASIC if container or governed else ManagementLevel.WRITE
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The rights of one connection."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus_router.core.access import ManagementLevel
+from isthmus_router.core.access import ManagementLevel, level_for_own_link_routes
 from isthmus_router.management.entity_types import CONNECTION_LINK_ROUTE
 from isthmus_router.management.errors import ForbiddenError
 from isthmus_router.management.request import Request
@@ -36,7 +36,11 @@ def check_level(request: Request) -> None:
 def _needed(request: Request) -> ManagementLevel:
     operation = request.operation
     if operation in _CHANGES:
-        return ManagementLevel.BASIC if _is_about_own_link_route(request) else ManagementLevel.WRITE
+        if not _is_about_link_route_of_connection(request):
+            return ManagementLevel.WRITE
+        requester = request.requester
+        governed = requester.may_take_links is not None
+        return level_for_own_link_routes(container=requester.container, governed=governed)
     if operation in _OF_THE_SCHEMA:
         return ManagementLevel.BASIC
     if operation in ("QUERY", "READ"):
@@ -46,12 +50,6 @@ def _needed(request: Request) -> ManagementLevel:
     return ManagementLevel.READ
 
 
-def _is_about_own_link_route(request: Request) -> bool:
-    """A container makes link routes for its own connection; a policy decides on every other client."""
-    requester = request.requester
+def _is_about_link_route_of_connection(request: Request) -> bool:
     asked = request.type_asked("type")
-    return (
-        asked is not None
-        and asked.name == CONNECTION_LINK_ROUTE
-        and (requester.container or requester.may_take_links is not None)
-    )
+    return asked is not None and asked.name == CONNECTION_LINK_ROUTE

@@ -12,7 +12,7 @@ Source: user groups of vhost policies in the qdrouterd/skrouterd family; stricte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from itertools import count, product
@@ -28,9 +28,20 @@ LONGEST_KNOWN = 1000
 
 MOST_EXAMPLE_TOKENS = 20_000
 """Of all addresses that stand for the pattern of a link route."""
+TOKENS_AT_ONCE = 200
+"""Of these, in one step: about 2 ms with 50 rules."""
 
 _TOKEN = re.compile(r"([./]?)([^./]*)")
 _ANY, _ONE, _MANY = "", "*", "#"
+
+
+def at_once(steps: Generator[None, None, bool]) -> bool:
+    """Take all steps, and return what they come to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return bool(finished.value)
 
 
 class AddressRules:
@@ -72,13 +83,20 @@ class AddressRules:
         The tokens of both are separated by `.` or `/`. Addresses with empty tokens count as those without. False also
         where more than `MOST_EXAMPLE_TOKENS` would have to be examined.
         """
+        return at_once(self.examine(pattern))
+
+    def examine(self, pattern: str) -> Generator[None, None, bool]:
+        """What `covers` returns; in steps."""
         if self.everything:
             return True
         rules = copy(self)
         rules._patterns = [each for each in self._patterns if not _sees_later_separators(each)]
-        found = 0
+        found, pause = 0, TOKENS_AT_ONCE
         for example, size in rules._examples(normal_pattern(pattern)):
             found += size
+            if found > pause:
+                pause = found + TOKENS_AT_ONCE
+                yield
             if found > MOST_EXAMPLE_TOKENS or not rules._permits(normalise(example)):
                 return False
         return found > 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from isthmus_router.config.model import Configuration
@@ -102,6 +102,8 @@ class PolicyEnforcer:
         self._members: dict[str, Members] = {}
         self.clients = 0
         """Open connections of clients."""
+        self.rights_changed: Callable[[Connection], None] | None = None
+        """Called when the rights of an open connection of a client have changed, or may have."""
         self.denials = DenialCounters()
         self.processed = 0
         """Connections of clients decided on."""
@@ -274,6 +276,8 @@ class PolicyEnforcer:
         for link in list(connection.links):
             if link.by_peer:
                 self._review_link(link, connection.grant)
+        if self.rights_changed is not None and not applicant.role.is_between_routers:
+            self.rights_changed(connection)
 
     def _review_link(self, link: Link, grant: Grant | None) -> None:
         condition = grant.refusal(link) if grant is not None else None

@@ -1,0 +1,110 @@
+"""Link routes that clients have created for themselves, examined again when the rights of their clients change.
+
+The router withdraws a link route that its client could not create any more, and detaches the links that it has brought
+to the client. That includes links of a link route that the client has deleted since.
+
+A client may have 1,000 link routes, and each may take milliseconds to examine. So this is done in steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+
+from isthmus_router.core.access import UNAUTHORIZED, level_for_own_link_routes
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Condition, Direction
+from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.linkroute.table import SHOWN, Declaration
+from isthmus_router.policy.counters import Denial
+from isthmus_router.policy.grant import Grant
+
+log = logging.getLogger("POLICY")
+
+
+class RightsReview:
+    """Keeps the link routes of clients to what the policy allows them now."""
+
+    def __init__(self, routing: LinkRouting) -> None:
+        self._routing = routing
+
+    def begin(self, connection: Connection) -> None:
+        """The rights of a client are different, or may be."""
+        if connection in self._routing.made or connection.has_routed_links:
+            self._routing.core.port.work(self._examine(connection))
+
+    def _examine(self, connection: Connection) -> Iterator[None]:
+        made = self._routing.made
+        for name, declaration in list(made.get(connection, {}).items()):
+            allowed = yield from _may_have(connection, declaration)
+            if not allowed and made.get(connection, {}).get(name) is declaration:
+                links = list(declaration.destinations[connection])
+                self._withdraw(connection, name, declaration)
+                for link in links:
+                    self._detach(link, declaration)
+            yield
+        # Nothing leads to deleted ones any more, so that no further links come to be of them.
+        answers: dict[Declaration, bool] = {}
+        for link in list(connection.links):
+            deleted = self._deleted(link)
+            if deleted is None:
+                continue
+            if deleted not in answers:
+                answers[deleted] = yield from _may_have(connection, deleted)
+            if not answers[deleted]:
+                self._detach(link, deleted)
+            yield
+
+    def _deleted(self, link: Link) -> Declaration | None:
+        """The link route that has brought a link to its client, if the client has deleted it since."""
+        routed = self._routing.routed.get(link)
+        if routed is None or link is not routed.far or routed.declaration is None:
+            return None
+        declaration = routed.declaration
+        return declaration if declaration.is_own and not declaration.destinations else None
+
+    def _withdraw(self, connection: Connection, name: str, declaration: Declaration) -> None:
+        log.info(
+            "link route withdrawn",
+            extra={
+                "connection": connection.id,
+                "user": connection.user,
+                "linkRoute": name[:SHOWN],
+                "pattern": declaration.pattern[:SHOWN],
+            },
+        )
+        self._routing.unmake(connection, name)
+
+    def _detach(self, link: Link, declaration: Declaration) -> None:
+        if link not in self._routing.routed:
+            return
+        grant: Grant | None = link.connection.grant
+        if grant is not None:
+            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
+        condition = Condition(
+            UNAUTHORIZED, f"this user may not take links to {declaration.pattern[:SHOWN]!r} any more"
+        )
+        log.info(
+            "link closed",
+            extra={
+                "connection": link.connection.id,
+                "link": link.name,
+                "condition": condition.name,
+                "description": condition.description,
+            },
+        )
+        self._routing.core.port.detach_link(link, condition)
+
+
+def _may_have(connection: Connection, declaration: Declaration) -> Generator[None, None, bool]:
+    """Whether the client could create a link route now; in steps."""
+    grant: Grant | None = connection.grant
+    container = connection.role is Role.ROUTE_CONTAINER
+    needed = level_for_own_link_routes(container=container, governed=grant is not None)
+    if connection.access.management < needed:
+        return False
+    if grant is None:
+        return True
+    (route,) = declaration.routes
+    return (yield from grant.examine_links(declaration.pattern, route.direction is Direction.IN))
