@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 
 from isthmus_router import totals
@@ -121,9 +121,10 @@ class RouterProcess:
         self.edge_link_routes = EdgeLinkRoutes(self.core, self.link_routing, self._call_later)
         if self.edge is not None:
             self.edge.proxy.on_uplink = self.edge_link_routes.use
-        self.policy.rights_changed = RightsReview(self.link_routing).begin
+        self.policy.rights_changed = RightsReview(self.link_routing).examine
         self.link_routing.configure(configuration.link_routes)
-        self._configure_addresses()
+        for _ in self._configure_addresses():
+            pass  # there are no addresses yet
         self._manager = Manager(
             ManagementAgent(self.view, self, log=router_log),
             loop,
@@ -256,11 +257,13 @@ class RouterProcess:
         )
 
     def _requester_now(self, requester: Requester) -> Requester | None:
-        """With the rights of now; None if its connection has ended, which it may have for want of them."""
+        """With the rights of now; None if its connection has ended, or will for want of them."""
         if requester.waits_with is None:
             return requester
         connection = self.core.connections.get(requester.waits_with)
-        return None if connection is None else self._requester(connection, requester.origin)
+        if connection is None or self.policy.renew(connection) is not None:
+            return None
+        return self._requester(connection, requester.origin)
 
     def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
         """A container takes links from now on."""
@@ -367,23 +370,39 @@ class RouterProcess:
                 },
             )
 
-    def _configure_addresses(self) -> None:
+    def _configure_addresses(self) -> Iterator[None]:
         patterns: PatternTree[ConfiguredAddress] = PatternTree()
         for address in self.configuration.addresses:
             _add_pattern(patterns, address)
         default = TREATMENTS[self.configuration.router.default_distribution]
-        self.core.configure_addresses(patterns, default)
+        steps = self.core.configure_addresses(patterns, default)
         self.auto_links.configure(self.configuration.auto_links)
+        return steps
+
+    async def _take(self, steps: Iterator[None]) -> None:
+        """Take these steps between other work."""
+        taken: asyncio.Future[None] = self.loop.create_future()
+
+        def job() -> Iterator[None]:
+            try:
+                yield from steps
+            except Exception as error:
+                taken.set_exception(error)
+            else:
+                taken.set_result(None)
+
+        self.driver.work(job())
+        await taken
 
     async def _apply_changes(self, configuration: Configuration, changes: Changes) -> None:
         self.configuration = configuration
         if self._log is not None and changes.logs:
             self._log.configure(configuration.logs)
         if changes.addresses or changes.auto_links or changes.router is not None:
-            self._configure_addresses()
+            await self._take(self._configure_addresses())
         if changes.link_routes:
             self.link_routing.configure(configuration.link_routes)
-        self.policy.configure(configuration)
+        await self._take(self.policy.configure(configuration))
         await self.endpoints.apply(configuration, changes)
         if self.flow_log is not None:
             self.flow_log.configure(configuration, changes)

@@ -373,27 +373,39 @@ class RouterCore:
 
     # Addresses
 
-    def configure_addresses(self, patterns: PatternTree[ConfiguredAddress], default: Treatment) -> None:
-        """Replace the address configuration; addresses that exist change with it.
+    def configure_addresses(
+        self, patterns: PatternTree[ConfiguredAddress], default: Treatment
+    ) -> Iterator[None]:
+        """Replace the address configuration; addresses that exist change with it, in the returned steps.
 
         Clients whose links would now be in another phase have to attach them again.
         """
         self.configured.patterns, self.configured.default = patterns, default
-        for connection in self.connections.values():
+        return self._reconfigure()
+
+    def _reconfigure(self) -> Iterator[None]:
+        for connection in list(self.connections.values()):
             if not connection.role.is_between_routers:
-                for link in [link for link in connection.links if self._misplaced(link)]:
-                    self.port.detach_link(link, OTHER_PHASE)
+                for link in list(connection.links):
+                    if link in connection.links and self._misplaced(link):
+                        self.port.detach_link(link, OTHER_PHASE)
+                    yield
         for address in list(self.addresses.values()):
-            if not address.is_mobile or address.handler.__class__ is SettlingConsumer:
-                continue
-            # What the router itself offers stays within reach, whatever the default.
-            usual = default if address.handler is None else Treatment.CLOSEST
-            configured = self.configured.find(address.key) or ConfiguredAddress(usual)
-            found = configured.treatment, configured.priority, configured.resends
-            if found != (address.treatment, address.priority, address.resends):
-                address.treatment, address.priority, address.resends = found
-                self._reachability.destinations_changed(address)
-                self._advertise(address)
+            if self.addresses.get(address.key) is address:
+                self._reconfigure_address(address)
+            yield
+
+    def _reconfigure_address(self, address: Address) -> None:
+        if not address.is_mobile or address.handler.__class__ is SettlingConsumer:
+            return
+        # What the router itself offers stays within reach, whatever the default.
+        usual = self.configured.default if address.handler is None else Treatment.CLOSEST
+        configured = self.configured.find(address.key) or ConfiguredAddress(usual)
+        found = configured.treatment, configured.priority, configured.resends
+        if found != (address.treatment, address.priority, address.resends):
+            address.treatment, address.priority, address.resends = found
+            self._reachability.destinations_changed(address)
+            self._advertise(address)
 
     def _misplaced(self, link: Link) -> bool:
         """Whether a client's link is in another phase than it would be in if it were attached now."""

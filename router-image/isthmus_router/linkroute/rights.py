@@ -29,12 +29,8 @@ class RightsReview:
     def __init__(self, routing: LinkRouting) -> None:
         self._routing = routing
 
-    def begin(self, connection: Connection) -> None:
-        """The rights of a client are different, or may be."""
-        if connection in self._routing.made or connection.has_routed_links:
-            self._routing.core.port.work(self._examine(connection))
-
-    def _examine(self, connection: Connection) -> Iterator[None]:
+    def examine(self, connection: Connection) -> Iterator[None]:
+        """The steps to be taken when the rights of a client have changed, or may have."""
         made = self._routing.made
         for name, declaration in list(made.get(connection, {}).items()):
             allowed = yield from _may_have(connection, declaration)

@@ -8,8 +8,8 @@ allows are closed.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from isthmus_router.config.model import Configuration
@@ -24,6 +24,8 @@ from isthmus_router.policy.names import CONNECTOR_GROUP
 from isthmus_router.policy.rules import Group, Ruleset, Vhost
 
 log = logging.getLogger("POLICY")
+
+_OVER = object()
 
 ANONYMOUS = "anonymous"
 """The user of connections that have not authenticated."""
@@ -90,6 +92,8 @@ class Admitted:
     user: str
     place: Place | None
     """None: no vhost holds for it."""
+    rules: Ruleset
+    """By which it has its rights."""
 
 
 class PolicyEnforcer:
@@ -102,8 +106,8 @@ class PolicyEnforcer:
         self._members: dict[str, Members] = {}
         self.clients = 0
         """Open connections of clients."""
-        self.rights_changed: Callable[[Connection], None] | None = None
-        """Called when the rights of an open connection of a client have changed, or may have."""
+        self.rights_changed: Callable[[Connection], Iterator[None]] | None = None
+        """The steps to be taken when the rights of an open connection of a client have changed, or may have."""
         self.denials = DenialCounters()
         self.processed = 0
         """Connections of clients decided on."""
@@ -132,7 +136,7 @@ class PolicyEnforcer:
                 return self._refused(applicant, vhost, excess)
             place = found
             self.approved[place.vhost.name] += 1
-        item = self._open[applicant.connection_id] = Admitted(applicant, user, None)
+        item = self._open[applicant.connection_id] = Admitted(applicant, user, None, self._rules)
         self.clients += client
         self._settle(item, place)
         return self._grant(applicant, place, user)
@@ -143,6 +147,14 @@ class PolicyEnforcer:
         if item is not None:
             self.clients -= self._is_client(item.applicant)
             self._settle(item, None)
+
+    def renew(self, connection: Connection) -> Condition | None:
+        """Give a connection its present rights, if the review of a changed policy has not reached it yet.
+
+        Returns why it will be closed.
+        """
+        item = self._open.get(connection.id)
+        return None if item is None or item.rules is self._rules else self._renew(item, connection)
 
     def _settle(self, item: Admitted, place: Place | None) -> None:
         """The connection belongs to `place` from now on."""
@@ -228,10 +240,13 @@ class PolicyEnforcer:
         """The link handler: takes a link that its client may not have, and limits the others."""
         if link.connection.role.is_between_routers:
             return False
+        condition = self.renew(link.connection)
         grant: Grant | None = link.connection.grant
-        condition = grant.attach_refusal(link) if grant is not None else None
-        if grant is not None and condition is not None:
-            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
+        if condition is None and grant is not None:
+            condition = grant.attach_refusal(link)
+        if condition is not None:
+            if grant is not None:
+                grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
             self._core.refuse(link, condition)
             return True
         if link.incoming:
@@ -243,41 +258,71 @@ class PolicyEnforcer:
 
     # Changes
 
-    def configure(self, configuration: Configuration) -> None:
+    def configure(self, configuration: Configuration) -> Iterator[None]:
         """Take over a changed policy: what it no longer allows is closed, with the condition as if it were new.
 
-        Limits on numbers count for what opens or attaches from now on; nobody is chosen to leave.
+        Connections that open, and links that attach, have the new rules from now on. The returned steps review what is
+        open. Limits on numbers count for what opens or attaches from now on; nobody is chosen to leave.
         """
         rules = Ruleset(configuration.policy, configuration.vhosts)
         if (rules.policy, [v.config for v in rules.vhosts.values()]) == (
             self._rules.policy,
             [v.config for v in self._rules.vhosts.values()],
         ):
-            return
+            return iter(())
         self._rules = rules
-        for item in list(self._open.values()):
-            connection = self._core.connections.get(item.applicant.connection_id)
-            if connection is not None:
-                self._review(item, connection)
+        return self._review_all(list(self._open.values()))
 
-    def _review(self, item: Admitted, connection: Connection) -> None:
+    def _review_all(self, items: list[Admitted]) -> Iterator[None]:
+        """The rights of all connections first. Then connections take turns, so that none has to wait for what another
+        one has."""
+        for item in items:
+            connection = self._connection(item)
+            if connection is not None and item.rules is not self._rules:
+                condition = self._renew(item, connection)
+                if condition is not None:
+                    self._core.port.close_connection(connection, condition)
+            yield
+        turns = deque(
+            self._review(connection)
+            for item in items
+            if item.rules is self._rules
+            and not item.applicant.role.is_between_routers
+            and (connection := self._connection(item)) is not None
+        )
+        while turns:
+            review = turns.popleft()
+            if next(review, _OVER) is not _OVER:
+                turns.append(review)
+            yield
+
+    def _review(self, connection: Connection) -> Iterator[None]:
+        """What a client has attached and created."""
+        for link in list(connection.links):
+            if link.by_peer and link in connection.links:
+                self._review_link(link, connection.grant)
+            yield
+        if self.rights_changed is not None:
+            yield from self.rights_changed(connection)
+
+    def _connection(self, item: Admitted) -> Connection | None:
+        """The connection, unless it has ended."""
+        return self._core.connections.get(item.applicant.connection_id)
+
+    def _renew(self, item: Admitted, connection: Connection) -> Condition | None:
+        """Give an open connection the rights that it has by the present rules, or return why it must be closed."""
         applicant = item.applicant
         place: Place | None = None
         if self._holds_for(applicant):
             vhost = self._vhost_of(applicant)
             found = self._place(vhost, applicant, item.user)
             if isinstance(found, Condition):
-                self._refused(applicant, vhost, found)
-                self._core.port.close_connection(connection, found)
-                return
+                return self._refused(applicant, vhost, found)
             place = found
+        item.rules = self._rules
         self._settle(item, place)
         connection.grant = self._grant(applicant, place, item.user)
-        for link in list(connection.links):
-            if link.by_peer:
-                self._review_link(link, connection.grant)
-        if self.rights_changed is not None and not applicant.role.is_between_routers:
-            self.rights_changed(connection)
+        return None
 
     def _review_link(self, link: Link, grant: Grant | None) -> None:
         condition = grant.refusal(link) if grant is not None else None

@@ -142,7 +142,7 @@ def test_a_changed_configuration_sends_away_those_in_the_wrong_phase(router: Rou
     capable = Terminus("orders", capabilities=frozenset({"qd.waypoint.2"}))
     waypoint = router.attach(None, Direction.OUT, capable, Terminus())
     edge = router.receiver("_$phase.1/orders", router.connection(Role.EDGE))
-    router.core.configure_addresses(PatternTree(), Treatment.BALANCED)
+    list(router.core.configure_addresses(PatternTree(), Treatment.BALANCED))
     assert list(detached) == [receiver]
     condition = detached[receiver]
     assert condition is not None

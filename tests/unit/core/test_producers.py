@@ -1,5 +1,7 @@
 """Producers: credit follows destinations, attaches are accepted or refused, nothing is left behind."""
 
+from itertools import pairwise
+
 import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
@@ -104,8 +106,18 @@ def test_a_changed_treatment_reaches_addresses_in_use(router: RouterInMemory) ->
     router.receiver("q")
     router.receiver("q")
     router.core.configured.patterns.add_prefix("q", ConfiguredAddress(Treatment.MULTICAST))
-    router.core.configure_addresses(router.core.configured.patterns, Treatment.BALANCED)
+    list(router.core.configure_addresses(router.core.configured.patterns, Treatment.BALANCED))
     assert router.core.target_route(sender).kind is RouteKind.MULTICAST
+
+
+def test_a_changed_treatment_reaches_one_address_in_each_step(router: RouterInMemory) -> None:
+    addresses = [router.sender(f"q.{number}").address for number in range(5)]
+    router.core.configured.patterns.add_prefix("q", ConfiguredAddress(Treatment.MULTICAST))
+    changed = []
+    for _ in router.core.configure_addresses(router.core.configured.patterns, Treatment.BALANCED):
+        changed.append(sum(one is not None and one.treatment is Treatment.MULTICAST for one in addresses))
+    assert changed[-1] == len(addresses)
+    assert all(after - before <= 1 for before, after in pairwise([0, *changed]))
 
 
 MANY = 3 * AT_ONCE

@@ -12,7 +12,7 @@ from isthmus_router.config import Configuration, parse
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Condition, Direction, Terminus
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant, PolicyEnforcer
 from isthmus_router.policy.grant import Grant
@@ -110,7 +110,7 @@ def test_numbers_are_those_of_what_is_open(steps: list[Any]) -> None:
                 enforcer.ended(gone)
         else:
             present = configuration(**arguments[0])
-            enforcer.configure(present)
+            list(enforcer.configure(present))
             for gone in port.closed:
                 del open_[gone], core.connections[gone]
                 enforcer.ended(gone)
@@ -159,3 +159,67 @@ def test_limits_are_kept(attempts: list[Any]) -> None:
         if allowed:
             admitted.append((user, host))
     assert enforcer.denials.total[Denial.CONNECTION] == len(attempts) - len(admitted)
+
+
+class Detaching(Closing):
+    """A driver that detaches links at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detached: list[Link] = []
+
+    def detach_link(self, link: Link, condition: Condition) -> None:
+        assert condition.name == "amqp:unauthorized-access"
+        link.connection.links.discard(link)
+        self.detached.append(link)
+
+
+def test_a_change_is_carried_out_link_by_link_and_connections_take_turns() -> None:
+    core, port = RouterCore("R", edge=False), Detaching()
+    core.attach_port(port)  # type: ignore[arg-type]
+    enforcer = PolicyEnforcer(core, configuration(enabled=False))
+    for number, count in enumerate((50, 2)):
+        applicant = Applicant(
+            number,
+            Role.NORMAL,
+            incoming=True,
+            user="ann",
+            host="10.0.0.1",
+            name=f"10.0.0.1:{number}",
+            hostname="",
+            policy_vhost=None,
+        )
+        assert enforcer.admit(applicant) is None
+        connection = core.connections[number] = Connection(number, Role.NORMAL, incoming=True, name="p")
+        for at in range(count):
+            link = Link(at, connection, Direction.OUT, f"l{at}", source=Terminus("x"), target=Terminus())
+            link.by_peer = True
+            connection.links.add(link)
+    steps = enforcer.configure(configuration())
+    before = 0
+    for _ in steps:
+        assert len(port.detached) <= before + 1, "one link in a step"
+        before = len(port.detached)
+    assert len(port.detached) == 52
+    last = max(at for at, link in enumerate(port.detached) if link.connection.id == 1)
+    assert last < 4, "the connection with two links does not wait for the other one"
+
+
+def test_what_the_review_has_not_reached_has_the_new_rules() -> None:
+    """A link that attaches, and a request to management, before the steps are taken."""
+    core = RouterCore("R", edge=False)
+    enforcer = PolicyEnforcer(core, configuration(enabled=False))
+    applicant = Applicant(
+        1, Role.NORMAL, incoming=True, user="ann", host="10.0.0.2", name="p", hostname="", policy_vhost=None
+    )
+    assert enforcer.admit(applicant) is None
+    connection = core.connections[1] = Connection(1, Role.NORMAL, incoming=True, name="p")
+    steps = enforcer.configure(configuration())
+    assert enforcer.renew(connection) is None
+    assert isinstance(connection.grant, Grant)
+    assert list(steps)
+    list(enforcer.configure(configuration(enabled=False)))
+    enforcer.configure(configuration(ann=False))
+    refusal = enforcer.renew(connection)
+    assert refusal is not None
+    assert refusal.description == "this user may not connect from this host"
