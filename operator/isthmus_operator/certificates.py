@@ -74,14 +74,23 @@ class Examined:
     authorities_not_after: datetime | None = None
     """When the last one of the authorities in `ca.crt` expires."""
 
+    @property
+    def ends(self) -> tuple[datetime, ...]:
+        """When something of it expires."""
+        return tuple(item for item in (self.not_after, self.authorities_not_after) if item is not None)
+
     def problem_at(self, now: datetime | None) -> str | None:
         """Why it cannot be used at `now`; None leaves the periods of validity out of account."""
         if self.problem is not None or now is None:
             return self.problem
-        if self.not_after is not None and now > self.not_after:
-            return f"the certificate in tls.crt expired at {_text(self.not_after)}"
         if self.not_before is not None and now < self.not_before:
             return f"the certificate in tls.crt is not valid before {_text(self.not_before)}"
+        return self.expired_at(now)
+
+    def expired_at(self, now: datetime) -> str | None:
+        """What of it has expired at `now`."""
+        if self.not_after is not None and now > self.not_after:
+            return f"the certificate in tls.crt expired at {_text(self.not_after)}"
         if self.authorities_not_after is not None and now > self.authorities_not_after:
             return f"the certificates in ca.crt expired, the last one at {_text(self.authorities_not_after)}"
         return None

@@ -51,7 +51,9 @@ def block(
     return _verdict([item for item in findings if not item.in_effect])
 
 
-def complaint(resource: Connector | LinkRoute | RelaySite, found: Plan | Rendered) -> Verdict | None:
+def complaint(
+    resource: Connector | LinkRoute | RelaySite | GossipRouter | FlowLog, found: Plan | Rendered
+) -> Verdict | None:
     """What is wrong with one that is in effect all the same."""
     findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if item.in_effect])

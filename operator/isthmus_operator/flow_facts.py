@@ -8,7 +8,7 @@ from typing import Any
 
 from .apply import Identity, Outcome, Owner, identity
 from .cluster import Manifest
-from .facts import block
+from .facts import block, complaint
 from .flow_reports import parse_collector, parse_progress
 from .model import NamespaceModel
 from .names import (
@@ -67,6 +67,7 @@ class FlowFacts:
             previous,
             now,
             blocked=block(found, rendered),
+            complaint=complaint(found, rendered),
             problems=self.outcomes.get(("FlowLog", found.name), Outcome()).problems,
             to=made.destination if made is not None else None,
             outdated=self._certificate_user(found, rendered).outdated,

@@ -9,7 +9,7 @@ from typing import Any
 from .apply import Outcome, controller
 from .certificate_reports import parse_gossip_router
 from .cluster import Manifest
-from .facts import block
+from .facts import block, complaint
 from .model import NamespaceModel
 from .names import ANNOTATION_SYNC, LABEL_ROUTER
 from .observe import Target
@@ -63,6 +63,7 @@ class GossipFacts:
             previous,
             now,
             blocked=block(self.gossip_router, rendered),
+            complaint=complaint(self.gossip_router, rendered),
             problems=self.outcome.problems,
             outdated=self.certificate_user(rendered).outdated,
         )

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from . import events, metrics
-from .apply import Applier, Identity, Outcome, Owner, controller, owned, version_of
+from .apply import Applier, Identity, Outcome, controller, version_of
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
@@ -28,7 +28,8 @@ from .kubelet import ConfigSync, Receiver
 from .model import NamespaceModel, Problem
 from .names import base_name
 from .observe import Observer, Target
-from .render import KubernetesResolver, Rendered, RenderSettings, render
+from .render import RenderSettings
+from .rendering import Rendering
 from .resources import API_VERSION
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
@@ -76,48 +77,6 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class _Rendering:
-    """What was rendered, kept for as long as `version` of its inputs is the same."""
-
-    version: frozenset[tuple[str, ...]]
-    at: float
-    """When, as the operator's clock has it."""
-    model: NamespaceModel
-    """With the ledgers of SslProfiles."""
-    rendered: Rendered
-    desired: Mapping[tuple[str, str], tuple[Owner, list[Manifest]]]
-    """Kind and name of a resource to it and its objects, complete with owner and hash."""
-    users: Users
-    """Of SslProfiles."""
-
-    @classmethod
-    def of(
-        cls, version: frozenset[tuple[str, ...]], at: float, model: NamespaceModel, settings: RenderSettings
-    ) -> _Rendering:
-        """Render `model`. This takes seconds for thousands of resources, so call it in a thread of its own: otherwise
-        the operator does not renew its lease in time."""
-        rendered = render(model, settings)
-        desired = {
-            (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
-            for owner, objects in rendered.owners()
-        }
-        resolver = KubernetesResolver(model.namespace)
-        users = Users(
-            model, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
-        )
-        for item in rendered.routers.values():
-            _ = item.content_digest  # computed here, and not when it is first needed
-        for ledger in model.ledgers.values():
-            _ = ledger.revocations_expiry
-        return cls(version, at, model, rendered, desired, users)
-
-    @cached_property
-    def invalid(self) -> Mapping[tuple[str, str], str]:
-        """Kind and name of a resource that the schema refuses, and why."""
-        return {(item.kind, item.name): item.message for item in self.model.invalid}
-
-
-@dataclass(frozen=True)
 class _Written:
     """A status that we wrote, to tell our own write from a stale cache."""
 
@@ -137,7 +96,7 @@ class Reconciliation:
         self._authority_problem: Problem | None = None
         self._keeper = Keeper(namespace, operator.cluster)
         self._contents = Contents(namespace, operator.cluster)
-        self._rendering: _Rendering | None = None
+        self._rendering: Rendering | None = None
         self._written: dict[str, _Written] = {}
         self._refused = Holds(operator.clock)
         """Statuses that the API server has refused, by uid."""
@@ -221,12 +180,16 @@ class Reconciliation:
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
 
-    async def _render(self, store: Store, live: Mapping[Identity, Manifest]) -> _Rendering:
+    async def _render(self, store: Store, live: Mapping[Identity, Manifest]) -> Rendering:
         """Most looks are about pods and observations, and render nothing anew."""
         version = store.version(self._namespace)
         known = self._rendering
         now = self._operator.clock()
-        if known is not None and (known.version != version or now - known.at >= RENDERING_SECONDS):
+        if known is not None and (
+            known.version != version
+            or now - known.at >= RENDERING_SECONDS
+            or (known.until is not None and datetime.now(UTC) > known.until)
+        ):
             known = None
         model = known.model if known is not None else await self._model(store)
         resources = store.resources(self._namespace)
@@ -238,7 +201,7 @@ class Reconciliation:
         }
         if known is not None and (known.model.ledgers, known.model.refused_ledgers) == (ledgers, refused):
             return known
-        make = partial(_Rendering.of, version, now, model.serving(ledgers, refused), self._operator.settings)
+        make = partial(Rendering.of, version, now, model.serving(ledgers, refused), self._operator.settings)
         known = self._rendering = await asyncio.to_thread(make)
         return known
 
@@ -273,14 +236,15 @@ class Reconciliation:
         return any(item.ledger != before[name] for name, item in self.profiles.items())
 
     def _due(self) -> float | None:
-        """In how many seconds something will be to do about an SslProfile."""
+        """In how many seconds something will be to do about an SslProfile, or a certificate expires."""
         now = datetime.now(UTC)
         dues = [when for item in self.profiles.values() for when in (item.due, next_change(item, now))]
+        dues.append(self._rendering.until if self._rendering is not None else None)
         moments = [when for when in dues if when is not None]
         return max(AT_ONCE_SECONDS, (min(moments) - now).total_seconds()) if moments else None
 
     async def _converge(
-        self, rendering: _Rendering, live: Mapping[Identity, Manifest]
+        self, rendering: Rendering, live: Mapping[Identity, Manifest]
     ) -> dict[tuple[str, str], Outcome]:
         """By kind and name of the resource that has the objects."""
         desired = (item for _, objects in rendering.desired.values() for item in objects)
@@ -363,7 +327,7 @@ class Reconciliation:
 
     # -- status
 
-    async def _report(self, store: Store, rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> None:
+    async def _report(self, store: Store, rendering: Rendering, facts: Mapping[str, RouterFacts]) -> None:
         """Writes the statuses that have changed, and posts Events. What was deleted meanwhile is left out. Raises
         ApiError after that if the API server could not be reached."""
         manifests = {
@@ -404,7 +368,7 @@ class Reconciliation:
                 raise error
 
     def _changed_statuses(
-        self, manifests: Iterable[Manifest], rendering: _Rendering, facts: Mapping[str, RouterFacts]
+        self, manifests: Iterable[Manifest], rendering: Rendering, facts: Mapping[str, RouterFacts]
     ) -> list[tuple[Manifest, dict[str, Any]]]:
         """The statuses that are not as they should be, as they should be."""
         changed: list[tuple[Manifest, dict[str, Any]]] = []
@@ -422,7 +386,7 @@ class Reconciliation:
     def _safe_status(
         self,
         manifest: Manifest,
-        rendering: _Rendering,
+        rendering: Rendering,
         facts: Mapping[str, RouterFacts],
         with_pods: Mapping[str, RouterFacts],
     ) -> dict[str, Any] | None:
@@ -444,7 +408,7 @@ class Reconciliation:
     def _new_status(
         self,
         manifest: Manifest,
-        rendering: _Rendering,
+        rendering: Rendering,
         facts: Mapping[str, RouterFacts],
         with_pods: Mapping[str, RouterFacts],
     ) -> dict[str, Any] | None:
@@ -540,7 +504,7 @@ class Reconciliation:
                 )
 
 
-def _unheard(rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:
+def _unheard(rendering: Rendering, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:
     """Resources about which a router has yet to be asked for the first time. Their status stays as it is
     for that moment: a new operator process must not report as lost what it has not looked at."""
     routers = {name for name, item in facts.items() if item.unheard}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.clients import Clients
 from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
-from tests.unit.operator.support import connector, router, ssl_profile
+from tests.unit.operator.support import connector, gossip_router, router, ssl_profile
 
 from isthmus_operator.rotation.machine import DIAL_SECONDS
 
@@ -36,7 +37,7 @@ FIRST, SECOND = trustme.CA(organization_name="first"), trustme.CA(organization_n
 
 @pytest.fixture(scope="module")
 def network(cluster: Cluster) -> Iterator[Network]:
-    """Two interior Routers, one of them with two replicas, and an edge, all with one profile."""
+    """Two interior Routers, one of them with two replicas, an edge and a gossip router, all with one profile."""
     with (
         installation.schemas(cluster),
         cluster.namespace("rotation") as name,
@@ -52,8 +53,11 @@ def network(cluster: Cluster) -> Iterator[Network]:
             router("shop", mode="edge"),
             connector("east-west", "east", "west", "inter-router", **tls),
             connector("shop-west", "shop", "west", "edge", **tls),
+            gossip_router("meet", replicas=2, **tls),
         )
-        network.ready(PROFILE, "rtr/west", "rtr/east", "rtr/shop", "conn/east-west", "conn/shop-west")
+        network.ready(
+            PROFILE, "gossip/meet", "rtr/west", "rtr/east", "rtr/shop", "conn/east-west", "conn/shop-west"
+        )
         network.becomes(PROFILE, "False", "Settled", "Rotating")
         yield network
 
@@ -89,9 +93,9 @@ def pods(network: Network) -> dict[str, tuple[str, int]]:
     return {pod: item for name in ("west", "east", "shop") for pod, item in network.pods(name).items()}
 
 
-def served(network: Network, pod: str = "west-0") -> str:
-    with network.cluster.port_forward(f"pod/{pod}", 5671, namespace=network.namespace) as port:
-        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+def served(network: Network, pod: str = "west-0", port: int = 5671) -> str:
+    with network.cluster.port_forward(f"pod/{pod}", port, namespace=network.namespace) as near:
+        return ssl.get_server_certificate(("127.0.0.1", near), timeout=10)
 
 
 def settled(network: Network, ordinal: int, timeout: float = ROTATION_S) -> float:
@@ -158,6 +162,35 @@ def test_a_changed_secret_rotates_every_connection_without_a_restart(network: Ne
     expiry = "isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds"
     assert metrics[expiry + labels] > time.time()
     assert metrics["isthmus_operator_ssl_profile_rotation_duration_seconds_count"] >= 1
+
+
+def test_gossip_routers_present_a_certificate_before_it_is_in_use_everywhere(network: Network) -> None:
+    ordinal = status(network)["ordinal"]
+    new = issue(network)
+    apply_secret(network, new)
+    settled(network, ordinal + 1)
+    for pod in ("meet-gossip-0", "meet-gossip-1"):
+        assert served(network, pod, 12001) in new["tls.crt"].decode()
+    network.ready("gossip/meet")
+
+
+def test_whatever_uses_a_profile_says_when_its_certificate_expires(network: Network) -> None:
+    seconds, tls = 60, {"sslProfile": "brief"}
+    expiry = datetime.now(UTC) + timedelta(seconds=seconds)
+    issued = FIRST.issue_cert("brief.example", not_after=expiry)
+    data = {"ca.crt": FIRST.cert_pem, "tls.crt": issued.cert_chain_pems[0], "tls.key": issued.private_key_pem}
+    apply_secret(network, {key: item.bytes() for key, item in data.items()}, "brief")
+    network.apply(
+        ssl_profile("brief", "brief"),
+        router("brief", listeners=[{"name": "amqps", "port": 5671, "tls": tls}]),
+        gossip_router("brief", replicas=1, tls=tls),
+    )
+    network.ready("rtr/brief", "gossip/brief", timeout=seconds)
+    for resource in ("rtr/brief", "gossip/brief"):
+        message = network.becomes(resource, "False", "SecretInvalid", timeout=seconds + 10)
+        assert 'SslProfile "brief": the certificate in tls.crt expired' in message
+    assert (datetime.now(UTC) - expiry).total_seconds() < 10
+    network.kubectl("delete", "rtr/brief", "gossip/brief", "sslp/brief", "secret/brief")
 
 
 def test_messages_do_not_notice(network: Network) -> None:

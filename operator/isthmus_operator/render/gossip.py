@@ -15,7 +15,7 @@ from ..resources.tls import ListenerTls, given
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS
 from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
-from .material import Material, MaterialError, OwnTls, certificates_digest
+from .material import Material, MaterialError, OwnTls, certificates_digest, expired_for
 from .podtemplate import overlaid
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
@@ -67,7 +67,11 @@ def render_gossip(
         item["metadata"] = {**metadata, "namespace": model.namespace}
     if settings.image_pull_secrets:
         objects[0]["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    return RenderedGossip(found, tuple(objects), certificates_digest(content)), []
+    findings = [
+        Finding("GossipRouter", found.name, late.reason, str(late), in_effect=True)
+        for late in expired_for(gossip_tls(found, model), model)
+    ]
+    return RenderedGossip(found, tuple(objects), certificates_digest(content)), findings
 
 
 def gossip_tls(found: GossipRouter, model: NamespaceModel) -> ListenerTls | OwnTls | None:

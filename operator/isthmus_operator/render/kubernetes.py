@@ -225,15 +225,13 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
                 unrendered -= size
                 made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
             if made is not None:
-                problems = [
-                    *_name_conflicts(owner, made.objects, taken),
-                    *_port_conflicts(owner, made.objects, node_ports),
-                ]
+                problems += _name_conflicts(owner, made.objects, taken)
+                problems += _port_conflicts(owner, made.objects, node_ports)
         except Exception as error:  # it concerns this resource alone
             findings.append(Finding.failed(owner.kind_name, owner.name, error))
             continue
         findings += problems
-        if made is None or problems:
+        if made is None or any(item.blocking for item in problems):
             continue
         title = f'{owner.kind_name} "{owner.name}"'
         taken.update({_identity(item): title for item in made.objects})

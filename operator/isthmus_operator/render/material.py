@@ -59,6 +59,28 @@ def certificates_digest(files: Mapping[str, bytes]) -> str:
     return pem.digest(files.get("ca.crt"), files.get("tls.crt"), files.get(REVOCATIONS))
 
 
+def expired(profile: str, model: NamespaceModel) -> MaterialError | None:
+    """That the certificates in service of an SslProfile have expired. They stay in service."""
+    ledger = model.ledgers.get(profile)
+    if ledger is None or model.now is None:
+        return None
+    problem = _examined(ledger.material).expired_at(model.now)
+    if problem is None:
+        return None
+    if not is_own(profile):
+        return MaterialError("SecretInvalid", f'SslProfile "{profile}": {problem}')
+    why = f": {model.authority_problem}" if model.authority_problem else ""
+    return MaterialError(
+        "SecretInvalid", f"the namespace's own authority has not renewed it in time: {problem}{why}"
+    )
+
+
+def expired_for(tls: AnyTls | None, model: NamespaceModel) -> list[MaterialError]:
+    """The same of the SslProfile that `tls` names, if it names one."""
+    found = expired(tls.ssl_profile, model) if tls is not None and tls.ssl_profile is not None else None
+    return [found] if found is not None else []
+
+
 def _file_name(owner: str, key: str) -> str:
     """A Secret's keys have at most 253 characters, which is also what the name of `owner` may have."""
     return f"{owner if len(owner) <= 200 else bounded(owner, 200, owner)}-{key}"
@@ -313,6 +335,7 @@ class Material:
             lists = ledger.revocations
             data = {**ledger.material, **({REVOCATIONS: lists} if lists is not None else {})}
             ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
+            complaint = expired(name, self._model)
         else:
             complaint = MaterialError("Pending", self._absence(name))
             delivered = delivered_ordinals(self._delivered, name)

@@ -25,15 +25,17 @@ def flowlog_status(
     now: str,
     *,
     blocked: Verdict | None = None,
+    complaint: Verdict | None = None,
     problems: Sequence[Problem] = (),
     to: Destination | None = None,
     outdated: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The complete `status` of a FlowLog. `workload` is its live Deployment, `pods` are those of its collector,
-    `blocked` says why its objects are not made, `problems` why they could not be, `outdated` that the
-    collector does not have its certificates yet. The collector connects to `to`."""
+    `blocked` says why its objects are not made, `complaint` what is wrong although they are, `problems` why they could
+    not be, `outdated` that the collector does not have its certificates yet. The collector connects to `to`."""
     serving = [pod for pod in pods if not pod.deleting]
-    configured = blocked or _configured(found, workload, problems, outdated)
+    applied = blocked or _configured(found, workload, problems, outdated)
+    configured = applied if complaint is None or blocked or found.metadata.paused else complaint
     available = _available(serving)
     report, collecting = _collecting(serving, observations)
     verdicts = {
@@ -47,7 +49,7 @@ def flowlog_status(
             else [configured, available, collecting]
         ),
         INSECURE: until_in_effect(
-            flow_log_insecure(to), previous, behind=bool(serving) and not configured.holds
+            flow_log_insecure(to), previous, behind=bool(serving) and not applied.holds
         ),
     }
     generation, before = found.metadata.generation, previous or {}

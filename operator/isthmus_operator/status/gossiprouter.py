@@ -19,14 +19,17 @@ def gossiprouter_status(
     now: str,
     *,
     blocked: Verdict | None = None,
+    complaint: Verdict | None = None,
     problems: Sequence[Problem] = (),
     outdated: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The complete `status` of a GossipRouter. `workload` is its live StatefulSet, `blocked` says why its objects are
-    not made, `problems` why they could not be, `outdated` which pods do not have its certificates yet."""
+    not made, `complaint` what is wrong although they are, `problems` why they could not be, `outdated` which pods lack
+    its certificates."""
     live = (workload or {}).get("status") or {}
     wanted, up = found.spec.replicas, int(live.get("readyReplicas") or 0)
-    configured = blocked or _configured(found, workload, problems, outdated)
+    applied = blocked or _configured(found, workload, problems, outdated)
+    configured = applied if complaint is None or blocked or found.metadata.paused else complaint
     available = (
         yes("AllReplicasReady", f"{up} of {wanted} replicas are ready")
         if up >= wanted
@@ -42,7 +45,7 @@ def gossiprouter_status(
         INSECURE: until_in_effect(
             gossip_router_insecure(found),
             previous,
-            behind=bool(live.get("replicas")) and not configured.holds,
+            behind=bool(live.get("replicas")) and not applied.holds,
         ),
     }
     generation = found.metadata.generation

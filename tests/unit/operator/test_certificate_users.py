@@ -220,24 +220,32 @@ class Heard:
 
 
 class Operation:
-    """An operator with the GossipRouter `meet`."""
+    """An operator with the GossipRouter `meet`, and perhaps an SslProfile and its Secret."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, profile: dict[str, Any] | None = None, secret: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
+        self.profiles = [profile] if profile is not None else []
+        self.secrets = [secret] if secret is not None else []
+        for item in self.profiles:
+            item["metadata"]["resourceVersion"] = "7"
         self.now = 0.0
         self.api, self.observer = Cluster(), Heard()
         stub: Any = self.api
         heard: Any = self.observer
-        self.resource = gossip_router("meet", replicas=1, healthPort=9191)
+        self.resource = gossip_router("meet", replicas=1, healthPort=9191, **spec)
         self.resource["metadata"]["resourceVersion"] = "7"
         operator = Operator(stub, SETTINGS, heard, "1", "operator", lambda: self.now)
         self.reconciliation = Reconciliation("net", operator)
 
-    async def look(self) -> None:
+    async def look(self) -> float | None:
         watched = rolled_out(self.api)
         store = store_of(self.resource, watched)
         sets = [item for (kind, _), item in watched.items() if kind == "StatefulSet"]
         store.pods = {"net": [member(item["metadata"]["uid"]) for item in sets]}
-        await self.reconciliation.look(store)
+        store.profiles = {"net": self.profiles}
+        store.secrets = {"net": [*store.secrets["net"], *self.secrets]}
+        return await self.reconciliation.look(store)
 
     @property
     def ledger(self) -> Ledger:

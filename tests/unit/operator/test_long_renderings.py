@@ -12,7 +12,7 @@ import pytest
 from tests.unit.operator.support import link_route, model, router, ssl_profile
 from tests.unit.operator.test_refused_statuses import Api, World
 
-from isthmus_operator import reconcile
+from isthmus_operator import reconcile, rendering
 from isthmus_operator.authority import Authority
 from isthmus_operator.authority import keeper as authority_keeper
 from isthmus_operator.reconcile import Reconciliation
@@ -62,7 +62,7 @@ def add_router(world: World) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        *((Inputs, "model"), (reconcile, "render"), (Delivered, "of"), (keeper, "adopt"), (Authority, "of")),
+        *((Inputs, "model"), (rendering, "render"), (Delivered, "of"), (keeper, "adopt"), (Authority, "of")),
         *((authority_keeper, "renewed"), (reconcile, "router_facts"), (reconcile, "usage")),
         *((reconcile, "router_status"), (reconcile, "sslprofile_status"), (reconcile, "next_change")),
     ],
