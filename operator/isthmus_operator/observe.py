@@ -21,7 +21,7 @@ from typing import Any
 from .decoding import apart
 from .fetch import MAX_ANSWER_BYTES, fetch
 from .metrics import POLLS
-from .report import Observation, Report, RouterReport, parse_report
+from .report import Observation, Report, RouterReport, occupied, parse_report
 from .untrusted import document
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,10 @@ logger = logging.getLogger(__name__)
 MAX_PARALLEL = 32
 MAX_PARALLEL_PER_NAMESPACE = 8
 """The pods of one namespace cannot use up the time for all others by not answering."""
-MAX_BYTES_PER_NAMESPACE = 16 * 1024 * 1024
-"""Of the answers whose reports are kept. A report takes up to 15 times as much memory as its answer."""
+MAX_REPORT_BYTES = 96 * 1024 * 1024
+"""Of memory, for the reports of all pods. One namespace has at most as much of it as is free for others."""
+RESERVED_BYTES = 256 * 1024
+"""For the reports of each namespace, whatever others have. The report of a router takes a few KB."""
 READING_SHARE = 0.2
 """Of one processor: the part that the answers of one namespace take at most."""
 POLL_TIMEOUT_SECONDS = 3.0
@@ -61,20 +63,22 @@ class Observer:
         interval: float = 3.0,
         numbers_seconds: float = 15.0,
         max_bytes: int = MAX_ANSWER_BYTES,
-        max_bytes_per_namespace: int = MAX_BYTES_PER_NAMESPACE,
+        max_report_bytes: int = MAX_REPORT_BYTES,
+        reserved_bytes: int = RESERVED_BYTES,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """`numbers_seconds`: how old the numbers of a router in the status of resources may get. `max_bytes`: the
-        longest answer that is read. `max_bytes_per_namespace`: those of the last answers of all pods of a namespace.
-        `cpu`: the time that the processor has worked, in seconds."""
+        longest answer that is read. `max_report_bytes`: memory of all reports, `reserved_bytes`: of those of one
+        namespace in any case. `cpu`: the time that the processor has worked, in seconds."""
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
         self._max_bytes = max_bytes
-        self._max_bytes_per_namespace = max_bytes_per_namespace
+        self._max_report_bytes = max_report_bytes
+        self._reserved_bytes = reserved_bytes
         self._sizes: dict[str, dict[str, int]] = defaultdict(dict)
-        """By namespace and pod: bytes of the answer whose report is kept."""
+        """By namespace and pod: bytes of memory of the report that is kept."""
         self._cpu = cpu
         self._shares: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_PARALLEL_PER_NAMESPACE)
@@ -84,8 +88,8 @@ class Observer:
         self._observations: dict[tuple[str, str], Observation] = {}
         self._hurried: set[str] = set()
         """Namespaces where something waits for what routers say."""
-        self._told: dict[tuple[str, str], tuple[float, Observation]] = {}
-        """When something was told of a pod last, and what."""
+        self._told: dict[tuple[str, str], _Told] = {}
+        """What was told of a pod last."""
 
     def observations(self, namespace: str) -> Mapping[str, Observation]:
         """Per pod name."""
@@ -126,7 +130,7 @@ class Observer:
                 if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
                     self._observations[key] = observation
                     if observation != before or self._is_time(key, observation):
-                        self._told[key] = (time.monotonic(), observation)
+                        self._told[key] = _Told.of(observation)
                         self._changed(key[0])
                 # Other pods of the namespace wait meanwhile, so their number does not matter.
                 await asyncio.sleep(cost * MAX_PARALLEL_PER_NAMESPACE / READING_SHARE)
@@ -134,10 +138,10 @@ class Observer:
 
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
         """Whether to tell what is no news by itself."""
-        then, told = self._told[key]
-        if _numbers(observation) == _numbers(told):
+        told, now = self._told[key], _Told.of(observation)
+        if now.numbers == told.numbers:
             return False
-        return _lags(told) or _lags(observation) or time.monotonic() >= then + self._numbers_seconds
+        return told.lags or now.lags or now.at >= told.at + self._numbers_seconds
 
     def _pause(self, namespace: str) -> float:
         """At most some fifty requests per second, however many routers there are."""
@@ -158,29 +162,49 @@ class Observer:
         except (TimeoutError, OSError, EOFError, ValueError) as error:
             POLLS.labels("failed").inc()
             return Observation(None, _reason(error)), 0.0
-        refused = self._count_bytes(key, len(body))
-        observation, cost = (refused, 0.0) if refused else await apart(partial(self._timed, target), body)
+        observation, size, cost = await apart(partial(self._timed, target), body)
+        observation = self._counted(key, observation, size)
         POLLS.labels("ok" if observation.report is not None else "failed").inc()
         return observation, cost
 
-    def _timed(self, target: Target, body: bytes) -> tuple[Observation, float]:
-        """What `body` says, and how long this thread has worked on it, in seconds."""
+    def _timed(self, target: Target, body: bytes) -> tuple[Observation, int, float]:
+        """What `body` says, how many bytes of memory that takes, and how long this thread has worked on it, in
+        seconds."""
         started = self._cpu()
         observation = _read(target, body)
-        return observation, self._cpu() - started
+        size = occupied(observation.report)
+        return observation, size, self._cpu() - started
 
-    def _count_bytes(self, key: tuple[str, str], size: int) -> Observation | None:
-        """Count an answer of `size` bytes in place of the pod's previous answer. Return the observation to keep if the
-        namespace has no room for it, and None otherwise."""
+    def _counted(self, key: tuple[str, str], observation: Observation, size: int) -> Observation:
+        """Count a report of `size` bytes in place of the pod's previous one. Return `observation`, or the one to keep
+        if there is no room for it."""
         namespace, pod = key
         sizes = self._sizes[namespace]
         before = sizes.pop(pod, 0)
-        most = self._max_bytes_per_namespace
-        if size > before and sum(sizes.values()) + size > most:
-            error = ValueError(f"the answers of all pods of the namespace have more than {most} bytes")
+        own = sum(sizes.values()) + size
+        everything = sum(sum(item.values()) for item in self._sizes.values()) + size
+        free = self._max_report_bytes - everything
+        if size > before and own > max(free, self._reserved_bytes):
+            error = ValueError("the reports of all pods of the namespace take too much memory")
             return Observation(None, _reason(error))
         sizes[pod] = size
-        return None
+        return observation
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was told of a pod. A report that has become old is not kept for it."""
+
+    at: float
+    numbers: int
+    """A hash of them."""
+    lags: bool
+
+    @classmethod
+    def of(cls, observation: Observation) -> _Told:
+        report = observation.report
+        numbers = hash(report.numbers) if report is not None else 0
+        return cls(time.monotonic(), numbers, isinstance(report, RouterReport) and report.lags)
 
 
 def _read(target: Target, body: bytes) -> Observation:
@@ -192,14 +216,6 @@ def _read(target: Target, body: bytes) -> Observation:
         # A report that this code does not cope with must not end the polling of the pod.
         logger.exception("the answer of %s cannot be read", target.ip)
         return Observation(None, "does not answer as it should")
-
-
-def _numbers(observation: Observation) -> tuple[object, ...]:
-    return observation.report.numbers if observation.report is not None else ()
-
-
-def _lags(observation: Observation) -> bool:
-    return isinstance(observation.report, RouterReport) and observation.report.lags
 
 
 def _reason(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, get_args
@@ -235,6 +236,25 @@ class Observation:
     report: Report | None
     error: str = ""
     """A predicate whose subject is the pod: "does not answer ..."."""
+
+
+def occupied(report: Report | None) -> int:
+    """Bytes of memory of a report, with all that is in it and what is computed of it later."""
+    if isinstance(report, RouterReport):
+        _ = report.auto_links_by_address  # it stays in the report
+    size = 0
+    rest: list[Any] = [report]
+    while rest:
+        item = rest.pop()
+        size += sys.getsizeof(item)
+        if isinstance(item, Mapping):
+            rest += item
+            rest += item.values()
+        elif isinstance(item, tuple | frozenset):
+            rest += item
+        elif is_dataclass(item):
+            rest.append(item.__dict__)
+    return size
 
 
 def parse_report(answer: Mapping[str, Any], now: datetime) -> RouterReport:

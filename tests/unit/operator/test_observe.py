@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import socket
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from aiohttp import web
 
 from isthmus_operator.decoding import LONG_BYTES
 from isthmus_operator.observe import MAX_PARALLEL_PER_NAMESPACE, READING_SHARE, Observer, Target
-from isthmus_operator.report import RouterReport, parse_report
+from isthmus_operator.report import RouterReport, occupied, parse_report
 from isthmus_router.relay_site.status import RelayStatus, RemoteStatus, relay_document
 
 TIMEOUT = 10.0
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class FakePod:
@@ -112,37 +114,113 @@ async def test_counters_that_do_not_matter_are_no_news(watch: Watch) -> None:
     assert watch.told == 1
 
 
-async def test_answers_of_the_pods_of_a_namespace_are_bounded_together(watch: Watch) -> None:
+NODES = [{"id": f"router-{number}"} for number in range(400)]
+
+
+async def test_reports_of_all_pods_are_bounded_together(watch: Watch) -> None:
+    """A namespace has as much room as is free for others."""
+    small = {"router": {"id": "west-0", "configHash": "1"}}
+    large = {**small, "nodes": NODES}
+    size = occupied(parse_report(large, NOW))
     names = [f"west-{number}" for number in range(4)]
     changed = asyncio.Event()
-    observer = Observer(lambda _: changed.set(), interval=0.02, max_bytes_per_namespace=3_500)
-    answer = {"router": {"id": "west-0", "configHash": "1"}}
-    watch.pod.answer = {**answer, "more": "x" * 950}
+    observer = Observer(
+        lambda _: changed.set(),
+        interval=0.02,
+        max_report_bytes=int(4.5 * size),
+        reserved_bytes=size // 2,
+    )
 
-    async def until(reports: int) -> list[str]:
+    async def until(reports: int, namespace: str = "net") -> list[str]:
         async with asyncio.timeout(TIMEOUT):
             while True:
                 changed.clear()
-                seen = observer.observations("net")
+                seen = observer.observations(namespace)
                 if len(seen) == 4 and sum(item.report is not None for item in seen.values()) == reports:
                     return [item.error for item in seen.values() if item.error]
                 await changed.wait()
 
+    watch.pod.answer = large
     observer.watch("net", dict.fromkeys(names, watch.target))
-    observer.watch("other", {"west-0": watch.target})
-    assert await until(3) == [
-        "does not answer as it should: the answers of all pods of the namespace have more than 3500 bytes"
-    ]
-    assert observer.observations("other")["west-0"].report is not None
-    watch.pod.answer = answer
-    assert await until(4) == []
-    watch.pod.answer = {**answer, "more": "x" * 950}
-    await until(3)
-    observer.watch("net", {})
-    observer.watch("net", dict.fromkeys(names[:3], watch.target))
-    await watch.pod.polled(12)
-    assert [item.error for item in observer.observations("net").values()] == ["", "", ""]
+    refused = "does not answer as it should: the reports of all pods of the namespace take too much memory"
+    assert await until(2) == [refused, refused]
+    observer.watch("other", dict.fromkeys(names, watch.target))
+    assert await until(1, "other") == [refused] * 3
+    observer.watch("third", dict.fromkeys(names, watch.target))
+    assert await until(0, "third") == [refused] * 4
+    watch.pod.answer = small
+    for namespace in ("net", "other", "third"):
+        assert await until(4, namespace) == []
+    watch.pod.answer = large
+    observer.watch("other", {})
+    observer.watch("third", {})
+    assert await until(2) == [refused, refused]
     await observer.close()
+
+
+def lists(*names: str) -> dict[str, Any]:
+    """An answer with as many entries in these lists as there may be values in a document."""
+    found: dict[str, Any] = {
+        "nodes": lambda number: {"id": f"{number}"},
+        "connectors": lambda number: {"name": f"{number}", "state": "a"},
+        "listeners": lambda number: {"name": f"{number}", "state": "failed"},
+        "sslProfiles": lambda number: {"name": f"{number}", "ordinal": 1, "connections": {"1": 1}},
+        "linkRoutes": lambda number: {
+            "name": f"{number}",
+            "direction": "in",
+            "prefix": None,
+            "pattern": "a",
+            "connection": None,
+            "containerId": None,
+            "destinations": 0,
+            "remote": 0,
+            "links": 1000,
+            "refusals": 1000,
+            "lastRefusal": None,
+        },
+        "autoLinks": lambda number: {
+            "connection": f"{number}",
+            "address": "a",
+            "direction": "in",
+            "externalAddress": None,
+            "phase": None,
+            "state": "a",
+            "message": "",
+        },
+    }
+    return {
+        "router": {"id": "west-0"},
+        **{name: [found[name](number) for number in range(5_000)] for name in names},
+    }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(
+            lists(name)
+            for name in ("nodes", "connectors", "listeners", "sslProfiles", "linkRoutes", "autoLinks")
+        ),
+        {
+            "router": {"id": "west-0"},
+            "sslProfiles": [
+                {"name": "p", "ordinal": 1, "connections": {f"{number}": 1000 for number in range(10_000)}}
+            ],
+        },
+    ],
+    ids=["nodes", "connectors", "listeners", "sslProfiles", "linkRoutes", "autoLinks", "ordinals"],
+)
+def test_the_memory_of_a_report_is_known(answer: dict[str, Any]) -> None:
+    parse_report(answer, NOW)  # what is loaded with the first one does not count
+    tracemalloc.start()
+    try:
+        report = parse_report(answer, NOW)
+        size = occupied(report)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.2 * size
+    assert report.id == "west-0"
 
 
 async def test_numbers_of_an_edge_are_told_now_and_then(watch: Watch) -> None:
