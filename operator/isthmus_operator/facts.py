@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # `isthmus local` imports this module, and has no use for the
     from .apply import Outcome
     from .cluster import Manifest
 
+WORKLOADS = frozenset({"StatefulSet", "Deployment"})
+"""Kinds of what controls the pods of a Router."""
+
 
 def router_facts(
     router: Router,
@@ -28,7 +31,7 @@ def router_facts(
 ) -> RouterFacts:
     """All facts about `router`. `children` are the live objects that it controls, `pods` its pods."""
     children = list(children)
-    workloads = [item for item in children if item["kind"] in {"StatefulSet", "Deployment"}]
+    workloads = [item for item in children if item["kind"] in WORKLOADS]
     return RouterFacts(
         router=router,
         rendered=rendered.routers.get(router.name),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apply import Identity, Outcome, Owner, identity
+from .apply import Identity, Outcome, Owner, controller, identity
 from .cluster import Manifest
 from .facts import block, complaint
 from .flow_reports import parse_collector, parse_progress
@@ -111,30 +111,55 @@ def flow_facts(
     pods = list(pods)
     collectors = _grouped(pods, LABEL_FLOW_LOG)
     drivers = _grouped(_drivers(pods), LABEL_FLOW_ANALYSIS)
-    jobs = _grouped((item for (kind, _), item in live.items() if kind == "Job"), LABEL_FLOW_ANALYSIS)
+    jobs = _by_controller(item for (kind, _), item in live.items() if kind == "Job")
     return FlowFacts(
         {
             name: (
-                live.get(("Deployment", flow_log_name(name))),
+                _controlled(live.get(("Deployment", flow_log_name(name))), log),
                 [
                     PodView.of(pod, LABEL_ROUTER, ANNOTATION_SYNC)
                     for pod in collectors.get(base_name(name), ())
                 ],
             )
-            for name in model.flow_logs
+            for name, log in model.flow_logs.items()
         },
         {
-            name: AnalysisFacts(
-                jobs.get(base_name(name), ()),
-                live.get(("CronJob", flow_analysis_name(name))),
-                drivers.get(base_name(name), ()),
-                observations,
-            )
-            for name in model.flow_analyses
+            name: _analysis_facts(analysis, live, jobs, drivers.get(base_name(name), ()), observations)
+            for name, analysis in model.flow_analyses.items()
         },
         outcomes,
         observations,
     )
+
+
+def _analysis_facts(
+    analysis: FlowAnalysis,
+    live: Mapping[Identity, Manifest],
+    jobs: Mapping[str, Sequence[Manifest]],
+    drivers: Sequence[Manifest],
+    observations: Mapping[str, Observation],
+) -> AnalysisFacts:
+    """`jobs` are by the uid of their controller. Anybody who may create a Job can give it the labels of a run."""
+    cron_job = _controlled(live.get(("CronJob", flow_analysis_name(analysis.name))), analysis)
+    runs = list(jobs.get(analysis.metadata.uid, ()))
+    if cron_job is not None:
+        runs += jobs.get(str(cron_job["metadata"]["uid"]), ())
+    return AnalysisFacts(runs, cron_job, drivers, observations)
+
+
+def _controlled(manifest: Manifest | None, owner: Owner) -> Manifest | None:
+    """`manifest`, unless another resource than `owner` controls it, or none."""
+    found = controller(manifest) if manifest is not None else None
+    return manifest if found is not None and found.get("uid") == owner.metadata.uid else None
+
+
+def _by_controller(items: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = {}
+    for item in items:
+        owner = controller(item)
+        if owner is not None:
+            found.setdefault(str(owner.get("uid")), []).append(item)
+    return found
 
 
 def claims_beside(owner: Owner, model: NamespaceModel) -> dict[Identity, Owner]:

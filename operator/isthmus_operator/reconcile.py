@@ -20,7 +20,7 @@ from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
 from .creations import CreationFailures
-from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
+from .facts import WORKLOADS, block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
 from .gossip_facts import GossipFacts, gossip_facts
 from .holds import REFUSED_SECONDS, Holds
@@ -131,9 +131,10 @@ class Reconciliation:
         live = self._applier.answered(live)
         pods = store.pod_views(self._namespace)
         all_pods = store.pods_of(self._namespace)
-        children, by_router = _by_owner(live), _by_router(pods)
+        children = _by_owner(live)
+        by_router = _by_router(model, pods, children)
         gossip = gossip_facts(model, children, all_pods)
-        self._observe(model, pods, all_pods, gossip)
+        self._observe(model, by_router, all_pods, gossip)
         observations = self._operator.observer.observations(self._namespace)
         facts = await asyncio.to_thread(
             lambda: {
@@ -142,7 +143,7 @@ class Reconciliation:
                     rendered,
                     outcome=outcomes.get(("Router", router.name)),
                     children=children.get(router.metadata.uid, ()),
-                    pods=by_router.get(base_name(router.name), ()),
+                    pods=by_router.get(router.name, ()),
                     observations=observations,
                 )
                 for router in model.routers.values()
@@ -279,15 +280,15 @@ class Reconciliation:
     def _observe(
         self,
         model: NamespaceModel,
-        pods: list[PodView],
+        by_router: Mapping[str, Sequence[PodView]],
         all_pods: list[Manifest],
         gossip: Mapping[str, GossipFacts],
     ) -> None:
-        ports = {base_name(router.name): router.spec.health_port for router in model.routers.values()}
         routers = {
-            pod.name: Target(pod.uid, pod.ip, ports[pod.router])
+            pod.name: Target(pod.uid, pod.ip, model.routers[name].spec.health_port)
+            for name, pods in by_router.items()
             for pod in pods
-            if pod.running and pod.ip and not pod.deleting and pod.router in ports
+            if pod.running and pod.ip and not pod.deleting
         }
         gossips = {pod: item for found in gossip.values() for pod, item in found.targets().items()}
         rotating = any(is_under_way(item.ledger, datetime.now(UTC)) for item in self.profiles.values())
@@ -537,12 +538,20 @@ def _by_owner(live: Mapping[Identity, Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-def _by_router(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
-    """Pods by the base name of their Router."""
+def _by_router(
+    model: NamespaceModel, pods: Iterable[PodView], children: Mapping[str, Sequence[Manifest]]
+) -> dict[str, list[PodView]]:
+    """The pods of each Router that has a workload. Without one, pods with its label are those of a Router whose name
+    gives the same label."""
     found: dict[str, list[PodView]] = {}
     for pod in pods:
         found.setdefault(pod.router, []).append(pod)
-    return found
+    with_pods = {
+        name
+        for name, router in model.routers.items()
+        if any(item["kind"] in WORKLOADS for item in children.get(router.metadata.uid, ()))
+    }
+    return {name: found[base_name(name)] for name in with_pods if base_name(name) in found}
 
 
 def _timestamp(*, micro: bool = False) -> str:

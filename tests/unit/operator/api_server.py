@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from isthmus_operator.apply import Identity, identity
@@ -153,12 +154,17 @@ STORED = (
 )
 
 
-def store_of(resource: dict[str, Any], live: dict[Identity, dict[str, Any]] | None = None) -> Store:
-    """What the operator watches of namespace `net`: `resource` and the objects `live`."""
-    none: dict[str, Any] = {}
-    indices = {item: {"net": [resource]} if item == resource["kind"] else none for item in STORED}
-    children: dict[str, Any] = {item: {"net": []} for item in CHILD_KINDS}
+def store_of(
+    *resources: dict[str, Any],
+    live: dict[Identity, dict[str, Any]] | None = None,
+    pods: Sequence[dict[str, Any]] = (),
+) -> Store:
+    """What the operator watches of namespace `net`."""
+    indices: dict[str, Any] = {
+        kind: {"net": [item for item in resources if item["kind"] == kind]} for kind in STORED
+    }
+    children: dict[str, Any] = {kind: {"net": []} for kind in CHILD_KINDS}
     for (kind, _), item in (live or {}).items():
         children[kind]["net"].append(item)
     secrets = children.pop("Secret")
-    return Store(*(indices[item] for item in STORED), secrets, none, children)
+    return Store(*(indices[kind] for kind in STORED), secrets, {"net": pods}, children)

@@ -7,6 +7,7 @@ import copy
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from tests.unit.operator.api_server import ApiServer, WholeApiServer, store_of
@@ -16,10 +17,11 @@ from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, 
 from isthmus_operator.fields import is_applied
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER, base_name
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.report import Observation
 
 WORKLOADS = {"StatefulSet", "Deployment", "Job", "CronJob"}
 RESOURCES = (
@@ -348,6 +350,42 @@ async def test_nothing_runs_with_an_object_that_could_not_be_read() -> None:
     api.unreadable.clear()
     assert (await api.converge(owner, desired)).problems == []
     assert ("StatefulSet", "payments") in api.written
+
+
+async def test_a_router_whose_name_is_taken_has_nothing_of_the_other() -> None:
+    """Both names give the same label of pods. The port by which these are asked is that of their own Router."""
+    older, younger = router("9a"), router("r-9a-66e23d5f", healthPort=9999)
+    assert base_name("9a") == base_name("r-9a-66e23d5f") == "r-9a-66e23d5f"
+    for number, item in enumerate((older, younger)):
+        item["metadata"] |= {"resourceVersion": "7", "creationTimestamp": f"2026-01-0{number + 1}T00:00:00Z"}
+    stub = WholeApiServer()
+    api: Any = stub
+    observer = Observer(lambda _: None)
+    one = Reconciliation("net", Operator(api, SETTINGS, observer, "1", "pod", time.monotonic))
+    await one.look(store_of(younger, older))
+    workload = stub.objects["StatefulSet", "r-9a-66e23d5f"]
+    pod = {
+        "metadata": {
+            "name": "r-9a-66e23d5f-0",
+            "namespace": "net",
+            "uid": "pod",
+            "labels": {LABEL_ROUTER: "r-9a-66e23d5f"},
+            "ownerReferences": [{"uid": workload["metadata"]["uid"], "controller": True}],
+        },
+        "status": {"phase": "Running", "podIP": "127.0.0.1"},
+    }
+    observer.watch = asked = MagicMock()  # type: ignore[method-assign]
+    observer.observations = MagicMock(  # type: ignore[method-assign]
+        return_value={"r-9a-66e23d5f-0": Observation(None, "does not answer")}
+    )
+    await one.look(store_of(younger, older, live=stub.live(), pods=[pod]))
+    (_, targets), _ = asked.call_args
+    assert targets["r-9a-66e23d5f-0"].port == 9090
+    assert {name: status["replicas"] for (_, name), status in stub.statuses.items()} == {
+        "9a": 1,
+        "r-9a-66e23d5f": 0,
+    }
+    await observer.close()
 
 
 @pytest.mark.parametrize(

@@ -365,9 +365,10 @@ def test_names_of_a_long_analysis_fit() -> None:
 def job(
     name: str = "daily-analysis-1", started: str = "2026-11-23T09:00:00Z", **status: Any
 ) -> dict[str, Any]:
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": LABELS, "creationTimestamp": started}
     return {
         "kind": "Job",
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": LABELS, "creationTimestamp": started},
+        "metadata": {**metadata, "ownerReferences": [{"uid": "uid-daily", "controller": True}]},
         "spec": {},
         "status": {"startTime": started, **status},
     }
@@ -417,13 +418,31 @@ def status(
     resources = model(router("hub"), flow_log("flows"), flow_analysis("daily", **spec))
     live = {(item["kind"], item["metadata"]["name"]): item for item in jobs}
     if "schedule" in spec:
-        live["CronJob", "daily-analysis"] = {"kind": "CronJob", "metadata": {"name": "daily-analysis"}}
+        owners = [{"uid": "uid-daily", "controller": True}]
+        metadata = {"name": "daily-analysis", "uid": "uid-cron", "ownerReferences": owners}
+        live["CronJob", "daily-analysis"] = {"kind": "CronJob", "metadata": metadata}
     facts = flow_facts(resources, live, pods or [], {}, observations or {})
     told = facts.status_of_analysis(
         resources.flow_analyses["daily"], render(resources, SETTINGS), previous or {}, NOW
     )
     assert told is not None
     return told
+
+
+@pytest.mark.parametrize("owner", [None, "uid-other"], ids=["no owner", "another owner"])
+def test_a_job_that_only_has_the_labels_of_a_run_is_none(owner: str | None) -> None:
+    forged = job(name="forged", completionTime="2026-11-23T09:00:04Z", **done("Complete"))
+    forged["metadata"]["ownerReferences"] = [{"uid": owner, "controller": True}] if owner else []
+    told = status([forged])
+    assert condition(told, "Ready")[:2] == ("False", "Pending")
+    assert told["runs"] == []
+    assert [run["name"] for run in status([forged, job()])["runs"]] == ["daily-analysis-1"]
+
+
+def test_a_job_of_the_cron_job_is_a_run() -> None:
+    made = job(name="daily-analysis-2")
+    made["metadata"]["ownerReferences"] = [{"uid": "uid-cron", "controller": True}]
+    assert [run["name"] for run in status([made], schedule="@hourly")["runs"]] == ["daily-analysis-2"]
 
 
 def condition(told: dict[str, Any], kind: str) -> tuple[str, str, str]:

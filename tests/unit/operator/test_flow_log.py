@@ -440,7 +440,11 @@ def status(
     found = found or render(resources, SETTINGS)
     live = {
         ("Deployment", "flows-flowlog"): {
-            "metadata": {"name": "flows-flowlog", "generation": 1},
+            "metadata": {
+                "name": "flows-flowlog",
+                "generation": 1,
+                "ownerReferences": [{"uid": "uid-flows", "controller": True}],
+            },
             "status": {"observedGeneration": 1, "updatedReplicas": 1},
         }
     }

@@ -47,20 +47,20 @@ async def test_a_change_that_was_written_just_now_is_not_reported_as_applied(
     observer = Observer(lambda _: None)
     one = Reconciliation("net", Operator(stub, SETTINGS, observer, "1", "pod", time.monotonic))
 
-    await one.look(store_of(resource, {}))
+    await one.look(store_of(resource, live={}))
     assert configured(api, resource) == ("False", "RolloutInProgress", 1)
     watched = rolled_out(api)
-    await one.look(store_of(resource, watched))
+    await one.look(store_of(resource, live=watched))
     assert configured(api, resource) == ("True", "Applied", 1)
 
     changed = copy.deepcopy(resource)
     changed["metadata"] |= {"generation": 2, "resourceVersion": "8"}
     changed["spec"]["resources"] = {"requests": {"cpu": "11m"}}
     for _ in range(2):  # the second look still has what was watched before
-        await one.look(store_of(changed, watched))
+        await one.look(store_of(changed, live=watched))
         assert configured(api, resource) == ("False", "RolloutInProgress", 2)
     watched = rolled_out(api)
-    await one.look(store_of(changed, watched))
+    await one.look(store_of(changed, live=watched))
     assert configured(api, resource) == ("True", "Applied", 2)
     await observer.close()
 
