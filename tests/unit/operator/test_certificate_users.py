@@ -240,7 +240,7 @@ class Operation:
 
     async def look(self) -> float | None:
         watched = rolled_out(self.api)
-        store = store_of(self.resource, watched)
+        store = store_of(self.resource, live=watched)
         sets = [item for (kind, _), item in watched.items() if kind == "StatefulSet"]
         store.pods = {"net": [member(item["metadata"]["uid"]) for item in sets]}
         store.profiles = {"net": self.profiles}
