@@ -14,13 +14,13 @@ from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES
 
 T = TypeVar("T")
 
-_ONE, _MANY = "*", "#"
+ONE, MANY = "*", "#"
 MOST_DEPTH = 500
 """Tokens of a pattern that a bounded search follows; each one is a call within the last one."""
 
 
 class TooManyPatternsError(Exception):
-    """A bounded search has ended without an answer: too many patterns, or too long ones, begin like the address."""
+    """A bounded search has ended without an answer: it would take too many steps."""
 
 
 def _tokens(text: str) -> list[str]:
@@ -40,9 +40,9 @@ def normal_pattern(pattern: str) -> tuple[str, ...]:
     """One form for all patterns that match the same: wildcards in a row, `#` among them, are their `*` and one `#`."""
     tokens: list[str] = []
     for token in _tokens(pattern):
-        if token == _ONE and tokens[-1:] == [_MANY]:
+        if token == ONE and tokens[-1:] == [MANY]:
             tokens.insert(-1, token)
-        elif token != _MANY or tokens[-1:] != [_MANY]:
+        elif token != MANY or tokens[-1:] != [MANY]:
             tokens.append(token)
     return tuple(tokens)
 
@@ -55,7 +55,7 @@ class PatternTree(Generic[T]):
 
     def add_prefix(self, prefix: str, value: T) -> None:
         """Match `prefix` itself and every address that continues it with a whole token."""
-        self._add([*_tokens(prefix), _MANY], value)
+        self._add([*_tokens(prefix), MANY], value)
 
     def add_pattern(self, pattern: str, value: T) -> None:
         """Match addresses against `pattern` with its wildcards."""
@@ -129,12 +129,12 @@ class _Node(Generic[T]):
         if at == len(tokens):
             if self.value:
                 return self.value
-            many = self.children.get(_MANY)
+            many = self.children.get(MANY)
             return many.find(tokens, at, search, depth) if many else None
-        for child in (self.children.get(tokens[at]), self.children.get(_ONE)):
+        for child in (self.children.get(tokens[at]), self.children.get(ONE)):
             if child and (found := child.find(tokens, at + 1, search, depth)):
                 return found
-        many = self.children.get(_MANY)
+        many = self.children.get(MANY)
         if many:
             if not many.children:
                 return many.value

@@ -9,10 +9,11 @@ A client may have 1,000 link routes, and each may take milliseconds to examine. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 from isthmus_router.core.access import UNAUTHORIZED, level_for_own_link_routes
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.patterns import TooManyPatternsError
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.linkroute.routing import LinkRouting
@@ -33,7 +34,7 @@ class RightsReview:
         """The steps to be taken when the rights of a client have changed, or may have."""
         made = self._routing.made
         for name, declaration in list(made.get(connection, {}).items()):
-            allowed = yield from _may_have(connection, declaration)
+            allowed = _may_have(connection, declaration)
             if not allowed and made.get(connection, {}).get(name) is declaration:
                 links = list(declaration.destinations[connection])
                 self._withdraw(connection, name, declaration)
@@ -47,7 +48,7 @@ class RightsReview:
             if deleted is None:
                 continue
             if deleted not in answers:
-                answers[deleted] = yield from _may_have(connection, deleted)
+                answers[deleted] = _may_have(connection, deleted)
             if not answers[deleted]:
                 self._detach(link, deleted)
             yield
@@ -93,8 +94,8 @@ class RightsReview:
         self._routing.core.port.detach_link(link, condition)
 
 
-def _may_have(connection: Connection, declaration: Declaration) -> Generator[None, None, bool]:
-    """Whether the client could create a link route now; in steps."""
+def _may_have(connection: Connection, declaration: Declaration) -> bool:
+    """Whether the client could create a link route now."""
     grant: Grant | None = connection.grant
     container = connection.role is Role.ROUTE_CONTAINER
     needed = level_for_own_link_routes(container=container, governed=grant is not None)
@@ -103,4 +104,7 @@ def _may_have(connection: Connection, declaration: Declaration) -> Generator[Non
     if grant is None:
         return True
     (route,) = declaration.routes
-    return (yield from grant.examine_links(declaration.pattern, route.direction is Direction.IN))
+    try:
+        return grant.may_take_links(declaration.pattern, route.direction is Direction.IN)
+    except TooManyPatternsError:
+        return False

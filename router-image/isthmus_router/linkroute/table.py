@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, normalise
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.patterns import PatternTree, normal_pattern
+from isthmus_router.core.patterns import MANY, ONE, PatternTree, normal_pattern
 from isthmus_router.core.terms import Direction
 
 SHOWN = 200
 """Characters of an address that a peer asked for."""
 MOST_STEPS = 20_000
 """Of a search for the link route of an address, about 10 ms. Edges, containers and routers choose the patterns."""
-_MANY, _ONE = "#", "*"
 _CLASSES = {
     Direction.IN: (AddressClass.LINK_ROUTE_IN, AddressClass.PATTERN_IN),
     Direction.OUT: (AddressClass.LINK_ROUTE_OUT, AddressClass.PATTERN_OUT),
@@ -32,7 +31,7 @@ _CLASSES = {
 
 def prefix_pattern(prefix: str) -> str:
     """The pattern of a prefix: itself and everything that continues it with a whole token."""
-    return f"{prefix}.{_MANY}"
+    return f"{prefix}.{MANY}"
 
 
 def route_key(pattern: str, direction: Direction) -> str:
@@ -40,7 +39,7 @@ def route_key(pattern: str, direction: Direction) -> str:
     tokens = normal_pattern(pattern)
     prefix_class, pattern_class = _CLASSES[direction]
     plain = tokens[:-1]
-    if plain and tokens[-1] == _MANY and _MANY not in plain and _ONE not in plain:
+    if plain and tokens[-1] == MANY and MANY not in plain and ONE not in plain:
         return prefix_class + ".".join(plain)
     return pattern_class + ".".join(tokens)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from isthmus_router.config.checks import LONGEST_NAME
-from isthmus_router.core.patterns import pattern_problem
+from isthmus_router.core.patterns import TooManyPatternsError, pattern_problem
 from isthmus_router.management.errors import BadRequestError, ConflictError, ForbiddenError
 from isthmus_router.management.port import ConnectionLinkRouteRow
 from isthmus_router.management.request import Request
 
 MOST = 1000
 """On one connection."""
+SHOWN = 200
+"""Characters of a pattern in what is wrong with it."""
 
 
 def wanted_link_route(
@@ -47,11 +49,20 @@ def wanted_link_route(
     direction = attributes.get("direction", attributes.get("dir"))
     if direction not in ("in", "out"):
         raise BadRequestError(f"direction {direction!r} is not one of in, out")
-    if requester.may_take_links is not None and not requester.may_take_links(pattern, direction == "in"):
-        raise ForbiddenError(
-            f"You are not allowed to take links to {pattern!r}: that needs allowDynamicLinkRoutes, and the right to "
-            f"{'receive from' if direction == 'in' else 'send to'} all these addresses"
-        )
+    if requester.may_take_links is not None:
+        shown = repr(pattern if len(pattern) <= SHOWN else pattern[:SHOWN] + "...")
+        try:
+            allowed = requester.may_take_links(pattern, direction == "in")
+        except TooManyPatternsError:
+            raise ForbiddenError(
+                f"The router cannot compare {shown} with the policy in reasonable time: use fewer '#', or several "
+                "link routes"
+            ) from None
+        if not allowed:
+            raise ForbiddenError(
+                f"You are not allowed to take links to {shown}: that needs allowDynamicLinkRoutes, and the right "
+                f"to {'receive from' if direction == 'in' else 'send to'} all these addresses"
+            )
     name = f"{pattern}/{direction}" if asked is None else asked
     own = link_routes_of(requester.connection_id)
     if any(row.name == name for row in own):

@@ -12,13 +12,12 @@ Source: user groups of vhost policies in the qdrouterd/skrouterd family; stricte
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
-from copy import copy
-from dataclasses import dataclass
-from itertools import count, product
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
-from isthmus_router.core.address import normalise, split_phase
-from isthmus_router.core.patterns import normal_pattern
+from isthmus_router.core.address import PHASE_PREFIX, normalise, split_phase
+from isthmus_router.core.patterns import MANY, ONE, normal_pattern
+from isthmus_router.policy.automaton import EITHER, Automata, Automaton, Element
 
 USER = "${user}"
 KNOWN_ADDRESSES = 1000
@@ -26,43 +25,36 @@ KNOWN_ADDRESSES = 1000
 LONGEST_KNOWN = 1000
 """Characters of an address whose answer is remembered."""
 
-MOST_EXAMPLE_TOKENS = 20_000
-"""Of all addresses that stand for the pattern of a link route."""
-TOKENS_AT_ONCE = 200
-"""Of these, in one step: about 2 ms with 50 rules."""
-
 _TOKEN = re.compile(r"([./]?)([^./]*)")
-_ANY, _ONE, _MANY = "", "*", "#"
+_NOT_ROUTED = ("amqp:", PHASE_PREFIX.rstrip("."))
+"""The first token of no address whose links are routed begins with one of these."""
 
 
-def at_once(steps: Generator[None, None, bool]) -> bool:
-    """Take all steps, and return what they come to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return bool(finished.value)
+class AddressEntries:
+    """What a user group may use. Entries without `${user}` are compiled once for all its users."""
+
+    def __init__(self, entries: Iterable[str], *, patterns: bool) -> None:
+        """`entries` may hold several addresses each, separated by white space; `patterns` tells what they are."""
+        words = [word for entry in entries for word in entry.split()]
+        self._patterns = patterns
+        self._of_users = [word for word in words if USER in word]
+        self._common = _Compiled((word for word in words if USER not in word), "", patterns=patterns)
+
+    def of(self, user: str) -> AddressRules:
+        """What `user` may use; who has no name, nothing of their own."""
+        if not user or not self._of_users:
+            return AddressRules((self._common,))
+        return AddressRules((self._common, _Compiled(self._of_users, user, patterns=self._patterns)))
 
 
 class AddressRules:
     """The addresses that one user may use."""
 
-    def __init__(self, entries: Iterable[str], user: str, *, patterns: bool) -> None:
-        """`entries` may hold several addresses each, separated by white space; `patterns` tells what they are."""
-        words = [word for entry in entries for word in entry.split() if user or USER not in word]
-        self._exact: set[str] = set()
-        self._prefixes: list[str] = []
-        self._patterns: list[list[_Element]] = []
-        for word in words:
-            if patterns:
-                self._patterns.append(_pattern(_leading(word), user))
-            elif word.endswith("*"):
-                self._prefixes.append(_leading(word[:-1]).replace(USER, user))
-            else:
-                self._exact.add(normalise(word).replace(USER, user))
-        self.everything = "" in self._prefixes or any(
-            [element.kind for element in pattern] == [_MANY] for pattern in self._patterns
-        )
+    def __init__(self, parts: Sequence[_Compiled]) -> None:
+        """`parts`: entries of all users, and of this one."""
+        self._parts = parts
+        self._patterns = Automata([part.patterns for part in parts])
+        self.everything = self._patterns.match_everything or any("" in part.prefixes for part in parts)
         """There is nothing to check."""
         self._known: dict[str, bool] = {}
 
@@ -80,94 +72,65 @@ class AddressRules:
     def covers(self, pattern: str) -> bool:
         """Whether the user may use every address that the pattern of a link route matches.
 
-        The tokens of both are separated by `.` or `/`. Addresses with empty tokens count as those without. False also
-        where more than `MOST_EXAMPLE_TOKENS` would have to be examined.
+        The tokens of both are separated by `.` or `/`. Addresses with empty tokens count as those without. Raises
+        TooManyPatternsError where that would take too long to find out.
         """
-        return at_once(self.examine(pattern))
-
-    def examine(self, pattern: str) -> Generator[None, None, bool]:
-        """What `covers` returns; in steps."""
         if self.everything:
             return True
-        rules = copy(self)
-        rules._patterns = [each for each in self._patterns if not _sees_later_separators(each)]
-        found, pause = 0, TOKENS_AT_ONCE
-        for example, size in rules._examples(normal_pattern(pattern)):
-            found += size
-            if found > pause:
-                pause = found + TOKENS_AT_ONCE
-                yield
-            if found > MOST_EXAMPLE_TOKENS or not rules._permits(normalise(example)):
-                return False
-        return found > 0
-
-    def _examples(self, tokens: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        """Addresses, and their numbers of tokens: the user may use all that `tokens` match if they may use these.
-
-        A token for a wildcard has a character that is in no rule, so that only wildcards match it. Where a rule matches
-        more of them in a row than it has tokens, its `#` matches any number. Separators vary as far from the beginning
-        as rules depend on them (`_sees_later_separators`).
-        """
-        longest = max(map(len, self._patterns), default=0)
-        seen = max(
-            (
-                *(sum(map(name.count, "./")) for name in (*self._exact, *self._prefixes)),
-                *(len(each) for each in self._patterns if any(element.separator for element in each)),
-            ),
-            default=0,
-        )
-        unknown = self._unknown_token()
-        numbers = product(range(longest + 2), repeat=tokens.count(_MANY))
-        for repeats in numbers:
-            left = iter(repeats)
-            words: list[str] = []
-            for token in tokens:
-                words += [unknown] * next(left) if token == _MANY else [unknown if token == _ONE else token]
-            if not words:
-                continue
-            free = min(len(words) - 1, seen)
-            for separators in product("./", repeat=free):
-                begin = "".join(map(str.__add__, words, separators))
-                yield begin + ".".join(words[free:]), len(words)
-
-    def _unknown_token(self) -> str:
-        known = set("".join((*self._exact, *self._prefixes)))
-        known.update(*(element.text for pattern in self._patterns for element in pattern))
-        return next(character for character in map(chr, count(0xE000)) if character not in known)
+        tokens = normal_pattern(pattern)
+        if not tokens or tokens[0].startswith(_NOT_ROUTED):
+            return False
+        return Automata([part.all_as_patterns for part in self._parts]).match_all_of(tokens)
 
     def _permits(self, name: str) -> bool:
         """Wildcards stand for what is behind the phase, and not for the phase."""
         plain, phase = split_phase(name)
         if not phase:
             return self._matches(plain)
-        return name in self._exact or (self._matches(name) and self._matches(plain))
+        listed = any(name in part.exact for part in self._parts)
+        return listed or (self._matches(name) and self._matches(plain))
 
     def _matches(self, name: str) -> bool:
         if not name:
             return False
-        if self.everything or name in self._exact or any(map(name.startswith, self._prefixes)):
-            return True
-        if not self._patterns:
-            return False
-        tokens = _split(name)
-        return any(_fits(pattern, tokens) for pattern in self._patterns)
+        return (
+            self.everything
+            or any(name in part.exact or name.startswith(part.prefixes) for part in self._parts)
+            or self._patterns.match(_split(name))
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    """One token of a pattern."""
+class _Compiled:
+    """Entries, compiled for one user."""
 
-    kind: str
-    """`*`, `#`, or empty for a literal."""
-    text: str
-    separator: str
-    """What must stand before it, when something does; empty: either separator."""
+    def __init__(self, words: Iterable[str], user: str, *, patterns: bool) -> None:
+        self.exact: set[str] = set()
+        prefixes: list[str] = []
+        self.patterns = Automaton()
+        for word in words:
+            if patterns:
+                self.patterns.add(_pattern(_leading(word), user))
+            elif word.endswith("*"):
+                prefixes.append(_leading(word[:-1]).replace(USER, user))
+            else:
+                self.exact.add(normalise(word).replace(USER, user))
+        self.prefixes = tuple(prefixes)
 
-
-def _sees_later_separators(pattern: list[_Element]) -> bool:
-    """Whether separators behind the first wildcard are of importance."""
-    first = next((at for at, element in enumerate(pattern) if element.kind), len(pattern))
-    return any(element.separator for element in pattern[first + 1 :])
+    @cached_property
+    def all_as_patterns(self) -> Automaton:
+        """The same addresses, except those with empty tokens."""
+        if not self.exact and not self.prefixes:
+            return self.patterns
+        automaton = Automaton()
+        for name in self.exact:
+            literals = _literals(name)
+            if all(literal.text for literal in literals):
+                automaton.add(literals)
+        for prefix in self.prefixes:
+            *first, last = _literals(prefix) or [Element("", "", EITHER)]
+            if all(literal.text for literal in first):
+                automaton.add_beginning([*first, last])
+        return automaton
 
 
 def _leading(word: str) -> str:
@@ -175,47 +138,29 @@ def _leading(word: str) -> str:
     return normalise(word + "x")[:-1]
 
 
-def _split(text: str) -> list[tuple[str, str]]:
+def _split(text: str) -> Iterator[tuple[str, str]]:
     """Tokens, each with the separator before it."""
-    first = [("", "")] if text[:1] in (".", "/") else []
-    return first + [(match[1], match[2]) for match in _TOKEN.finditer(text) if match[0]]
+    if text[:1] in (".", "/"):
+        yield "", ""
+    for match in _TOKEN.finditer(text):
+        if match[0]:
+            yield match[1], match[2]
 
 
-def _pattern(word: str, user: str) -> list[_Element]:
-    elements: list[_Element] = []
+def _literals(text: str) -> list[Element]:
+    return [Element("", token, separator) for separator, token in _split(text)]
+
+
+def _pattern(word: str, user: str) -> list[Element]:
+    elements: list[Element] = []
     exact = False
     for separator, token in _split(word):
         of_user = USER in token
-        before = separator if exact or of_user else _ANY
+        before = separator if exact or of_user else EITHER
         if of_user:
             parts = _split(token.replace(USER, user))
-            elements += [_Element("", text, own or before) for own, text in parts]
+            elements += [Element("", text, own or before) for own, text in parts]
         else:
-            elements.append(_Element(token if token in (_ONE, _MANY) else "", token, before))
+            elements.append(Element(token if token in (ONE, MANY) else "", token, before))
         exact = of_user
     return elements
-
-
-def _fits(pattern: list[_Element], tokens: list[tuple[str, str]]) -> bool:
-    """Whether all of `pattern` matches all `tokens`; the work is bounded by the product of both lengths."""
-    end = len(tokens)
-
-    def follows(element: _Element, at: int) -> bool:
-        return at == 0 or element.separator in (_ANY, tokens[at][0])
-
-    reached = {0}
-    for element in pattern:
-        if element.kind == _MANY:
-            start = min((at for at in reached if at < end and follows(element, at)), default=end)
-            reached |= set(range(start + 1, end + 1))
-        else:
-            reached = {
-                at + 1
-                for at in reached
-                if at < end
-                and follows(element, at)
-                and (tokens[at][1] == element.text if not element.kind else bool(tokens[at][1]))
-            }
-        if not reached:
-            return False
-    return end in reached

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.address import is_temporary, normalise, split_phase
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import COORDINATOR, Condition, Terminus
-from isthmus_router.policy.addresses import AddressRules, at_once
+from isthmus_router.policy.addresses import AddressRules
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.rules import Group, Vhost
 
@@ -28,8 +26,8 @@ class Grant:
         self.vhost = vhost
         self.group = group
         self.user = user
-        self.sources = group.sources(user)
-        self.targets = group.targets(user)
+        self.sources = group.sources.of(user)
+        self.targets = group.targets.of(user)
         self._settings = group.config
         self._counters = counters
 
@@ -61,14 +59,11 @@ class Grant:
     def may_take_links(self, pattern: str, incoming: bool) -> bool:
         """Whether links to addresses of a pattern may be routed to it: it gets, or gives, what they carry.
 
-        `incoming`: links of senders. It must be allowed to receive from, or send to, all such addresses itself.
+        `incoming`: links of senders. It must be allowed to receive from, or send to, all such addresses itself. Raises
+        TooManyPatternsError where that would take too long to find out.
         """
-        return at_once(self.examine_links(pattern, incoming))
-
-    def examine_links(self, pattern: str, incoming: bool) -> Generator[None, None, bool]:
-        """What `may_take_links` returns; in steps."""
         mine = self.sources if incoming else self.targets
-        return self._settings.allow_dynamic_link_routes and (yield from mine.examine(pattern))
+        return self._settings.allow_dynamic_link_routes and mine.covers(pattern)
 
     def may_be_answered_at(self, address: str) -> bool:
         """Whether the router sends responses of management to `address` for it: it could send there itself."""

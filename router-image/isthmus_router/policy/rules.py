@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from isthmus_router.config.model import PolicyConfig, UserGroupConfig, VhostConfig
-from isthmus_router.policy.addresses import AddressRules
+from isthmus_router.policy.addresses import AddressEntries
 from isthmus_router.policy.hosts import RemoteHosts
 from isthmus_router.policy.names import CONNECTOR_GROUP, DEFAULT_GROUP, VhostNames
 
@@ -27,17 +29,19 @@ class Group:
             config.max_message_size, vhost.max_message_size, policy.max_message_size
         )
 
-    def sources(self, user: str) -> AddressRules:
-        """What `user` may receive from."""
+    @cached_property
+    def sources(self) -> AddressEntries:
+        """What its users may receive from."""
         config = self.config
         patterns = bool(config.source_pattern)
-        return AddressRules(config.source_pattern or config.sources, user, patterns=patterns)
+        return AddressEntries(config.source_pattern or config.sources, patterns=patterns)
 
-    def targets(self, user: str) -> AddressRules:
-        """What `user` may send to."""
+    @cached_property
+    def targets(self) -> AddressEntries:
+        """What its users may send to."""
         config = self.config
         patterns = bool(config.target_pattern)
-        return AddressRules(config.target_pattern or config.targets, user, patterns=patterns)
+        return AddressEntries(config.target_pattern or config.targets, patterns=patterns)
 
 
 class Vhost:

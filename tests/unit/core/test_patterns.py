@@ -8,7 +8,7 @@ import time
 import pytest
 
 from isthmus_router.core.patterns import PatternTree, TooManyPatternsError
-from isthmus_router.policy.addresses import AddressRules
+from isthmus_router.policy.addresses import AddressEntries
 
 
 def tree() -> PatternTree[str]:
@@ -58,7 +58,7 @@ def test_many_wildcards_and_a_long_address_take_no_long_time(find: str) -> None:
         assert tree.find(address) is None
         assert tree.find(f"{address}.d") == 1
     else:
-        rules = AddressRules([pattern], "user", patterns=True)
+        rules = AddressEntries([pattern], patterns=True).of("user")
         assert not rules.allows(address)
         assert rules.allows(f"{address}.d")
     assert time.process_time() - started < 0.5

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isthmus_router.core.patterns import PatternTree
-from isthmus_router.policy.addresses import AddressRules
+from isthmus_router.core.patterns import PatternTree, TooManyPatternsError, normal_pattern
+from isthmus_router.policy.addresses import AddressEntries, AddressRules
+
+
+def compiled(entries: list[str], user: str = "bob", *, patterns: bool) -> AddressRules:
+    return AddressEntries(entries, patterns=patterns).of(user)
 
 
 def allows(entries: str, address: str, user: str = "bob", *, patterns: bool = False) -> bool:
-    return AddressRules(entries.split(","), user, patterns=patterns).allows(address)
+    return compiled(entries.split(","), user, patterns=patterns).allows(address)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +103,14 @@ def test_nobody_has_nothing_of_their_own() -> None:
 
 
 def test_everything_is_known_to_be_everything() -> None:
-    assert AddressRules(["*"], "bob", patterns=False).everything
-    assert AddressRules(["a", "#"], "bob", patterns=True).everything
-    assert not AddressRules(["a*"], "bob", patterns=False).everything
-    assert not AddressRules(["*"], "bob", patterns=True).everything
+    assert compiled(["*"], "bob", patterns=False).everything
+    assert compiled(["a", "#"], "bob", patterns=True).everything
+    assert not compiled(["a*"], "bob", patterns=False).everything
+    assert not compiled(["*"], "bob", patterns=True).everything
 
 
 def test_answers_are_remembered_within_bounds() -> None:
-    rules = AddressRules(["a/*"], "bob", patterns=True)
+    rules = compiled(["a/*"], "bob", patterns=True)
     for number in range(5000):
         assert rules.allows(f"a/{number}")
         assert not rules.allows(f"b/{number}")
@@ -160,20 +167,20 @@ def matches(pattern: str, address: str, user: str) -> bool:
 @example("${user}/#", "a.b/a", "a.b")
 @example("#.${user}", "a/a.b", "a.b")
 def test_patterns_against_the_oracle(pattern: str, address: str, user: str) -> None:
-    rules = AddressRules([pattern], user, patterns=True)
+    rules = compiled([pattern], user, patterns=True)
     assert rules.allows(address) is matches(pattern, address, user)
 
 
 @given(joined(TOKEN | st.just("${user}"), 1), st.booleans(), joined(TOKEN, 1), USER.filter(bool))
 def test_lists_against_the_oracle(entry: str, wild: bool, address: str, user: str) -> None:
-    rules = AddressRules([entry + "*" * wild], user, patterns=False)
+    rules = compiled([entry + "*" * wild], user, patterns=False)
     wanted = entry.replace("${user}", user)
     assert rules.allows(address) is (address.startswith(wanted) if wild else address == wanted)
 
 
 @given(st.lists(st.text(max_size=8), max_size=3), st.text(max_size=8), st.text(max_size=8), st.booleans())
 def test_any_text_is_taken(entries: list[str], address: str, user: str, patterns: bool) -> None:
-    assert AddressRules(entries, user, patterns=patterns).allows(address) in (True, False)
+    assert compiled(entries, user, patterns=patterns).allows(address) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +200,11 @@ def test_any_text_is_taken(entries: list[str], address: str, user: str, patterns
 def test_wildcards_do_not_stand_for_a_phase(
     entries: str, patterns: bool, address: str, expected: bool
 ) -> None:
-    assert AddressRules([entries], "u", patterns=patterns).allows(address) is expected
+    assert compiled([entries], "u", patterns=patterns).allows(address) is expected
 
 
 def covers(entries: str, pattern: str, user: str = "bob", *, patterns: bool = False) -> bool:
-    return AddressRules(entries.split(","), user, patterns=patterns).covers(pattern)
+    return compiled(entries.split(","), user, patterns=patterns).covers(pattern)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +232,19 @@ def covers(entries: str, pattern: str, user: str = "bob", *, patterns: bool = Fa
         ("a*", "...", False, False),
         ("*", "#.x.#.y.#", False, True),
         ("a.#", "a.#.#.*.#.x.#.y.#.z.#", True, True),
-        ("a.#,x.y.z.x.y.z.x.y.z.x.y.z", "a.#.x.#.y.#.z.#.z.#", True, False),
+        ("a.#,x.y.z.x.y.z.x.y.z.x.y.z", "a.#.x.#.y.#.z.#.z.#", True, True),
+        ("#.b,#.a.#,b.#", "#.a.#.b", True, True),
+        ("#.a.b.#,#.a.#.c", "#.a.#.b.#", True, False),
+        ("#.${user},#/${user}", "a.#.bob", True, True),
+        ("#.${user}", "a.#.bob", True, False),
+        ("*.a.#,a.#,*.*.#.a.#", "#.a.#", True, True),
+        ("*.a.#,a.#,*.*.*.#.a.#", "#.a.#", True, False),
+        ("*/#", "_$phase.1.orders", True, False),
     ],
 )
 def test_a_pattern_is_covered_if_all_that_it_matches_is_allowed(
     entries: str, pattern: str, patterns: bool, expected: bool
 ) -> None:
-    """In the last case that would take too long to find out."""
     assert covers(entries, pattern, patterns=patterns) is expected
 
 
@@ -239,6 +252,107 @@ def test_a_pattern_is_covered_if_all_that_it_matches_is_allowed(
 def test_no_name_of_a_user_covers_what_others_use(user: str) -> None:
     assert not covers("${user}*", "#", user)
     assert not covers("${user}*", "*", user)
+
+
+def examples(pattern: str, most: int) -> Iterator[str]:
+    """Addresses that stand for all that `pattern` matches, where no entry has as many as `most` tokens."""
+    tokens = normal_pattern(pattern)
+    for repeats in itertools.product(range(most + 1), repeat=tokens.count("#")):
+        left = iter(repeats)
+        words: list[str] = []
+        for token in tokens:
+            words += ["?"] * next(left) if token == "#" else ["?" if token == "*" else token]
+        for separators in itertools.product("./", repeat=len(words) - 1) if words else ():
+            yield "".join(map(str.__add__, words, (*separators, "")))
+
+
+_REFERENCE_ENTRY = st.lists(
+    st.sampled_from(("a", "ab", "b", "*", "#", "#", "${user}")), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(_REFERENCE_ENTRY, st.sampled_from("./"), st.booleans()), min_size=1, max_size=5),
+    st.lists(st.sampled_from(("a", "ab", "b", "bob", "*", "#")), min_size=1, max_size=4).filter(
+        lambda tokens: tokens.count("#") <= 2
+    ),
+    st.booleans(),
+)
+@example([(["*"], ".", False), (["*", "*", "#"], ".", False)], ["#"], True)
+@example([(["a", "#"], ".", False), (["#", "a"], ".", False)], ["#", "a", "#"], True)
+@example([(["#", "${user}"], ".", False), (["#", "${user}"], "/", False)], ["a", "#", "bob"], True)
+@example([(["a"], ".", True), (["b", "${user}"], "/", True)], ["a", "#"], False)
+def test_decisions_about_patterns_are_those_about_all_their_examples(
+    entries: list[tuple[list[str], str, bool]], pattern: list[str], patterns: bool
+) -> None:
+    words = [between.join(tokens) + "*" * (wild and not patterns) for tokens, between, wild in entries]
+    rules = compiled(words, patterns=patterns)
+    wanted = all(map(rules.allows, examples(".".join(pattern), 4)))
+    assert rules.covers(".".join(pattern)) is wanted
+
+
+MANY_RULES = {
+    "a wildcard first": [f"*/orders{number}/#" for number in range(50)],
+    "any number first": [f"#/audit{number}" for number in range(50)],
+    "any number twice": [f"#/a/#/audit{number}/#" for number in range(50)],
+    "users": [f"${{user}}/k{number}/#" for number in range(50)],
+    "names": [f"queue.k{number}.x" for number in range(1000)],
+    "beginnings": [f"queue{'x' * (number % 100)}{number}*" for number in range(1000)],
+}
+LONG_PATTERNS = [
+    *(start + ".".join(["#.a"] * number) for start in ("mine.", "") for number in (3, 6, 100, 150)),
+    *(start + ".".join(["a"] * 490) + end for start in ("mine.", "") for end in ("", ".#.a.#")),
+    *("mine." + "*.#.a." * number + "#" for number in (6, 80)),
+]
+
+
+def least_seconds(work: Callable[[], object]) -> float:
+    """CPU time of the fastest of five attempts, as something else may interrupt them."""
+    times = []
+    for _ in range(5):
+        start = time.thread_time()
+        work()
+        times.append(time.thread_time() - start)
+    return min(times)
+
+
+@pytest.mark.parametrize("kind", MANY_RULES)
+def test_decision_about_a_long_pattern_takes_little_time(kind: str) -> None:
+    patterns = kind not in ("names", "beginnings")
+    rules = compiled([*MANY_RULES[kind], "mine/#" if patterns else "mine*"], patterns=patterns)
+    for pattern in LONG_PATTERNS:
+        assert rules.covers(pattern) is pattern.startswith("mine"), pattern
+        assert least_seconds(lambda pattern=pattern: rules.covers(pattern)) < 0.005, pattern
+
+
+def test_decision_that_takes_too_many_steps_is_none() -> None:
+    """The policy tells apart how many tokens are in each of three places, and altogether allows all of them."""
+    numbers = ["*." * number for number in range(15)] + ["*." * 15 + "#."]
+    policy = [f"{first}a.{second}a.{third}a" for first, second, third in itertools.product(numbers, repeat=3)]
+    rules = compiled(policy, patterns=True)
+    assert rules.covers("#.a.*.a.*.a")
+
+    def decide() -> None:
+        with pytest.raises(TooManyPatternsError):
+            rules.covers("#.a.#.a.#.a")
+
+    assert least_seconds(decide) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["any number first", "any number twice"])
+@pytest.mark.parametrize("address", ["a." * 2047 + "b", "a" + "." * 4000 + "b"])
+def test_decision_about_a_long_address_takes_little_time(kind: str, address: str) -> None:
+    rules = compiled(MANY_RULES[kind], patterns=True)
+    assert not rules.allows(address)
+    assert least_seconds(lambda: rules.allows(address)) < 0.03
+
+
+def test_users_of_a_group_share_what_is_not_of_one_of_them() -> None:
+    """Otherwise each new connection would compile the whole policy, and keep it."""
+    entries = AddressEntries([*(f"queue{number}/*/x" for number in range(2000)), "${user}/#"], patterns=True)
+    assert entries.of("bob").allows("queue7/a/x")
+    assert least_seconds(lambda: entries.of("alice")) < 0.001
 
 
 _WORDS = ("a", "ab", "b", "c")
@@ -268,7 +382,7 @@ def test_what_a_covered_pattern_matches_is_allowed(
     def joined(tokens: list[str], by: list[str]) -> str:
         return "".join(map(str.__add__, tokens, by))[: -len(by[0])]
 
-    rules = AddressRules([joined(each, between) for each in entries], "bob", patterns=patterns)
+    rules = compiled([joined(each, between) for each in entries], "bob", patterns=patterns)
     tree: PatternTree[bool] = PatternTree()
     tree.add_pattern(".".join(pattern), value=True)
     address = joined(words, [*separators, "."])
