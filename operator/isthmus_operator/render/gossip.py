@@ -15,7 +15,7 @@ from ..resources.tls import ListenerTls, given
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS
 from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
-from .material import Material, MaterialError, OwnTls, certificates_digest, expired_for
+from .material import Material, MaterialError, OwnTls, certificates_digest, complaints
 from .podtemplate import overlaid
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
@@ -68,8 +68,8 @@ def render_gossip(
     if settings.image_pull_secrets:
         objects[0]["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
     findings = [
-        Finding("GossipRouter", found.name, late.reason, str(late), in_effect=True)
-        for late in expired_for(gossip_tls(found, model), model)
+        Finding("GossipRouter", found.name, item.reason, str(item), in_effect=True)
+        for item in complaints(gossip_tls(found, model), model)
     ]
     return RenderedGossip(found, tuple(objects), certificates_digest(content)), findings
 

@@ -39,6 +39,10 @@ _GENERATION = re.compile(f"(.+)_[0-9]+-(?:{'|'.join(map(re.escape, TLS_KEYS))})"
 """Name of a file of an SslProfile; see `_generation_name`."""
 
 
+AUTHORITY_UNUSABLE = "AuthorityUnusable"
+"""Reason of the condition of what uses certificates that the namespace's own authority cannot renew."""
+
+
 @dataclass(frozen=True)
 class OwnTls:
     """A certificate of the namespace's own authority."""
@@ -69,16 +73,17 @@ def expired(profile: str, model: NamespaceModel) -> MaterialError | None:
         return None
     if not is_own(profile):
         return MaterialError("SecretInvalid", f'SslProfile "{profile}": {problem}')
-    why = f": {model.authority_problem}" if model.authority_problem else ""
     return MaterialError(
-        "SecretInvalid", f"the namespace's own authority has not renewed it in time: {problem}{why}"
+        "SecretInvalid", f"the namespace's own authority has not renewed it in time: {problem}"
     )
 
 
-def expired_for(tls: AnyTls | None, model: NamespaceModel) -> list[MaterialError]:
-    """The same of the SslProfile that `tls` names, if it names one."""
+def complaints(tls: AnyTls | None, model: NamespaceModel) -> list[MaterialError]:
+    """What is wrong with the certificates that `tls` names, although they are in service."""
     found = expired(tls.ssl_profile, model) if tls is not None and tls.ssl_profile is not None else None
-    return [found] if found is not None else []
+    problem = model.authority_problem if isinstance(tls, OwnTls) else ""
+    unusable = [MaterialError(AUTHORITY_UNUSABLE, problem)] if problem else []
+    return unusable + ([found] if found is not None else [])
 
 
 def _file_name(owner: str, key: str) -> str:

@@ -28,7 +28,7 @@ from .instances import (
     mesh_connector_name,
 )
 from .linkroutes import plan_link_routes
-from .material import AnyTls, Material, MaterialError, OwnTls, Used, User
+from .material import AUTHORITY_UNUSABLE, AnyTls, Material, MaterialError, OwnTls, Used, User
 from .peers import certificate_attributes, own_certificate_attributes
 from .policy import CLIENT_ROLES, policy_problems
 from .sites import Membership, memberships, site_instance
@@ -166,7 +166,7 @@ class _RouterPlan:
         self._collectors = collectors_listener(router, model)
         self._listeners = self._plan_listeners()
         if model.authority_problem:
-            self._find("AuthorityUnusable", model.authority_problem, in_effect=True)
+            self._find(AUTHORITY_UNUSABLE, model.authority_problem, in_effect=True)
         if router.spec.policy is not None:
             for problem in policy_problems(router.spec.policy, self._who_authenticates()):
                 self._find("PolicyUnusable", problem)

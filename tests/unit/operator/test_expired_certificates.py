@@ -87,6 +87,22 @@ def test_an_expired_certificate_of_the_own_authority_is_told() -> None:
     assert complaint(meet, rendered) is not None
 
 
+def test_an_authority_that_cannot_renew_certificates_is_told_before_they_expire() -> None:
+    resources = router("west"), gossip_router("meet"), flow_log("flows", "west")
+    built = model(*resources, gossip_router("other", tls={"disabled": True}))
+    broken = built.with_authority(None, "it is garbage").serving(built.ledgers)
+    rendered = render(broken, SETTINGS)
+    for kind, name in (("Router", "west"), ("GossipRouter", "meet"), ("FlowLog", "flows")):
+        (finding,) = rendered.findings_of(kind, name)
+        assert (finding.reason, finding.message, finding.in_effect) == (
+            "AuthorityUnusable",
+            "it is garbage",
+            True,
+        )
+    assert rendered.findings_of("GossipRouter", "other") == ()
+    assert {"meet", "other"} == set(rendered.gossip_routers)
+
+
 async def test_it_is_told_at_the_moment_when_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     now = EXPIRY - timedelta(seconds=10)
 

@@ -24,7 +24,7 @@ from ...resources.tls import ConnectorTls, given
 from ...rotation.ledger import REVOCATIONS, TLS_KEYS
 from ..egress import all_but_metadata
 from ..instances import Finding
-from ..material import Material, MaterialError, OwnTls, certificates_digest, expired_for
+from ..material import Material, MaterialError, OwnTls, certificates_digest, complaints
 from ..podtemplate import overlaid
 from ..workload import MOUNT, RenderSettings
 from .listener import LISTENER, collectors_listener
@@ -110,8 +110,8 @@ def render_log(
         }
     everything = (*place.claims(model.namespace), *objects)
     findings = [
-        Finding("FlowLog", found.name, late.reason, str(late), in_effect=True)
-        for late in expired_for(collector_tls(found), model)
+        Finding("FlowLog", found.name, item.reason, str(item), in_effect=True)
+        for item in complaints(collector_tls(found), model)
     ]
     return RenderedLog(found, everything, to, certificates_digest(files)), findings
 
