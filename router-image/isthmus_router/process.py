@@ -34,6 +34,7 @@ from isthmus_router.linkroute.rights import RightsReview
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.errors import ConflictError
 from isthmus_router.management.port import ActionRefusedError, ConnectionLinkRouteRow, Requester
 from isthmus_router.manager import Manager
 from isthmus_router.message.sections import annotations_length, decode_annotations
@@ -271,14 +272,18 @@ class RouterProcess:
         if connection is None:
             raise ActionRefusedError("the connection is gone")
         direction = CoreDirection.IN if row.incoming else CoreDirection.OUT
-        refusal = self.link_routing.make(connection, row.name, row.pattern, direction)
+        if self.link_routing.made.has(connection, row.pattern, direction):
+            raise ConflictError(
+                "there is a link route of this pattern and direction on this connection; delete the one that exists"
+            )
+        refusal = self.link_routing.made.make(connection, row.name, row.pattern, direction)
         if refusal is not None:
             raise ActionRefusedError(refusal.description)
         self.driver.flush()
 
     def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
         """A container takes no more links."""
-        self.link_routing.unmake(self.core.connections[row.connection_id], row.name)
+        self.link_routing.made.unmake(self.core.connections[row.connection_id], row.name)
         self.driver.flush()
 
     def apply(self, configuration: Configuration, changes: Changes) -> None:

@@ -429,7 +429,7 @@ class RouterView:
 
     def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
         """Link routes that containers have made for their connections, without the first `offset` ones."""
-        for connection, made in list(self._process.link_routing.made.items()):
+        for connection, made in list(self._process.link_routing.made.of.items()):
             if offset >= len(made):
                 offset -= len(made)
                 continue
@@ -442,7 +442,7 @@ class RouterView:
         connection = self._process.core.connections.get(connection_id)
         if connection is None:
             return ()
-        made = self._process.link_routing.made.get(connection, {})
+        made = self._process.link_routing.made.of.get(connection, {})
         return [_own_link_route(connection, name, own) for name, own in made.items()]
 
     def log_counts(self) -> Mapping[tuple[str, str], int]:

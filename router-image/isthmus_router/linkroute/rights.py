@@ -32,7 +32,7 @@ class RightsReview:
 
     def examine(self, connection: Connection) -> Iterator[None]:
         """The steps to be taken when the rights of a client have changed, or may have."""
-        made = self._routing.made
+        made = self._routing.made.of
         for name, declaration in list(made.get(connection, {}).items()):
             allowed = _may_have(connection, declaration)
             if not allowed and made.get(connection, {}).get(name) is declaration:
@@ -71,7 +71,7 @@ class RightsReview:
                 "pattern": declaration.pattern[:SHOWN],
             },
         )
-        self._routing.unmake(connection, name)
+        self._routing.made.unmake(connection, name)
 
     def _detach(self, link: Link, declaration: Declaration) -> None:
         if link not in self._routing.routed:

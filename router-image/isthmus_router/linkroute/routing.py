@@ -14,6 +14,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
 from isthmus_router.core.address import AddressClass, Purpose, normalise, purpose
@@ -24,8 +25,15 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
 from isthmus_router.core.terms import COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
+from isthmus_router.linkroute.made import MadeLinkRoutes
 from isthmus_router.linkroute.names import NamesInUse, RouteName
-from isthmus_router.linkroute.table import SHOWN, Declaration, LinkRoute, LinkRouteTable, prefix_pattern
+from isthmus_router.linkroute.table import (
+    SHOWN,
+    Declaration,
+    LinkRoute,
+    LinkRouteTable,
+    prefix_pattern,
+)
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -36,6 +44,8 @@ MOST_SILENT = 1_000
 NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detaches are not answered")
 MOST_TRIED = 8
 """Connections on which a link is attached if the peers of others have no room for it."""
+MOST_COMPARED = 64
+"""Containers of which a link goes to the one with the fewest links. With more of them, they take turns."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
 TOO_MANY_PATTERNS = Condition(
     "amqp:resource-limit-exceeded", "Too many patterns of link routes begin like the address"
@@ -97,8 +107,7 @@ class LinkRouting:
         """By either half."""
         self.sections: dict[LinkRouteConfig, Declaration] = {}
         """In the order of the configuration."""
-        self.made: dict[Connection, dict[str, Declaration]] = {}
-        """Those that containers made for their own connections, by name."""
+        self.made = MadeLinkRoutes(core, self.table, self.route_changed)
         self.changed: Callable[[LinkRoute], None] | None = None
         """Called when containers for a link route have come or gone, here or elsewhere, or may have."""
         self._clock = clock
@@ -221,16 +230,23 @@ class LinkRouting:
         self, route: LinkRoute, link: Link, tried: Collection[Connection]
     ) -> tuple[Connection, Declaration | None] | None:
         """A container of this router that was not tried; never the one that the link comes from."""
-        found = [
-            (len(links), connection, declaration)
-            for declaration in route.declarations
-            for connection, links in declaration.destinations.items()
-            if connection is not link.connection and connection not in tried
-        ]
+        found = list(
+            islice(
+                (
+                    (len(links), declaration, connection)
+                    for (declaration, connection), links in route.containers.items()
+                    if connection is not link.connection and connection not in tried
+                ),
+                MOST_COMPARED,
+            )
+        )
         if not found:
             return None
+        if len(found) < len(route.containers):  # others come before them next time
+            for _, declaration, connection in found:
+                route.containers[declaration, connection] = route.containers.pop((declaration, connection))
         least = min(count for count, _, _ in found)
-        best = [(connection, declaration) for count, connection, declaration in found if count == least]
+        best = [(connection, declaration) for count, declaration, connection in found if count == least]
         return best[self._next(route) % len(best)]
 
     def _router(
@@ -379,40 +395,11 @@ class LinkRouting:
         self._changed(declaration)
         return declaration
 
-    def make(self, connection: Connection, name: str, pattern: str, direction: Direction) -> Condition | None:
-        """The container at the other end takes such links on this connection, as long as both are there.
-
-        Returns why it may not: its client has used up its share of the addresses of this router.
-        """
-        address = self.table.obtain(pattern, direction).address
-        full = self.core.claims.refusal(connection, address)
-        if full is not None:
-            self.core.addresses.forget_if_unused(address)
-            return full
-        declaration = Declaration(None, None, pattern=pattern)
-        self.table.declare(((pattern, direction),), declaration)
-        declaration.destinations[connection] = set()
-        self.made.setdefault(connection, {})[name] = declaration
-        self.core.claims.added(connection, address)
-        self._changed(declaration)
-        return None
-
-    def unmake(self, connection: Connection, name: str) -> None:
-        """It takes no new ones any more."""
-        made = self.made.get(connection, {})
-        declaration = made.pop(name, None)
-        if declaration is not None:
-            if not made:
-                del self.made[connection]
-            self._remove(declaration)
-
     def _remove(self, declaration: Declaration) -> None:
-        left = list(declaration.destinations) if declaration.is_own else []
-        declaration.destinations.clear()
+        for connection in list(declaration.destinations):
+            declaration.leave(connection)
         for route in declaration.routes:
-            route.declarations.remove(declaration)
-            for connection in left:
-                self.core.claims.removed(connection, route.address)
+            del route.declarations[declaration]
         self._changed(declaration)
 
     def _changed(self, declaration: Declaration) -> None:
@@ -441,7 +428,7 @@ class LinkRouting:
             *self._by_container.get(connection.container, ()),
         ):
             if connection not in declaration.destinations and declaration.takes(connection):
-                declaration.destinations[connection] = set()
+                declaration.serve(connection)
                 self._changed(declaration)
 
     def connection_opened(self, connection: Connection) -> None:
@@ -452,8 +439,7 @@ class LinkRouting:
 
     def connection_closed(self, connection: Connection) -> None:
         """A container may have gone: nobody is told to attach there any more."""
-        for declaration in self.made.pop(connection, {}).values():
-            self._remove(declaration)
+        self.made.connection_closed(connection)
         if connection not in self._containers:
             return
         del self._containers[connection]
@@ -461,7 +447,7 @@ class LinkRouting:
             *self._by_connection.get(connection.endpoint, ()),
             *self._by_container.get(connection.container, ()),
         ):
-            if declaration.destinations.pop(connection, None) is not None:
+            if declaration.leave(connection):
                 self._changed(declaration)
 
     def link_unbound(self, link: Link) -> None:

@@ -100,6 +100,21 @@ class Declaration:
             return address
         return self.remove_prefix + address.removeprefix(self.add_prefix)
 
+    def serve(self, connection: Connection) -> None:
+        """The container on a connection takes links from now on."""
+        links: set[Link] = set()
+        self.destinations[connection] = links
+        for route in self.routes:
+            route.containers[self, connection] = links
+
+    def leave(self, connection: Connection) -> bool:
+        """It takes no further links. Returns whether it took some."""
+        if self.destinations.pop(connection, None) is None:
+            return False
+        for route in self.routes:
+            del route.containers[self, connection]
+        return True
+
     @property
     def is_own(self) -> bool:
         """Whether the container made it for its own connection."""
@@ -131,14 +146,29 @@ class Refusals:
 class LinkRoute:
     """One pattern in one direction."""
 
-    __slots__ = ("_changed", "address", "declarations", "direction", "key", "refusals", "routers", "turn")
+    __slots__ = (
+        "_changed",
+        "address",
+        "containers",
+        "declarations",
+        "direction",
+        "key",
+        "makers",
+        "refusals",
+        "routers",
+        "turn",
+    )
 
     def __init__(self, address: Address, changed: Callable[[LinkRoute], None]) -> None:
         self.address = address
         self._changed = changed
         self.key = address.key
         self.direction = direction_of(address.key)
-        self.declarations: list[Declaration] = []
+        self.declarations: dict[Declaration, None] = {}
+        self.containers: dict[tuple[Declaration, Connection], set[Link]] = {}
+        """The destinations of all declarations, in the order in which they are compared when a link comes."""
+        self.makers: dict[Connection, None] = {}
+        """Connections of containers that made it for themselves."""
         self.routers: dict[Connection | None, bool] = {}
         """Edges below, or the interior above, that know of it; True for those by way of which there are containers.
         None stands for an interior that is away."""
@@ -153,16 +183,12 @@ class LinkRoute:
     @property
     def offered(self) -> bool:
         """Link-route state of an address: there is a container here, or at an edge."""
-        return any(declaration.destinations for declaration in self.declarations) or any(
-            self.routers.values()
-        )
+        return bool(self.containers) or any(self.routers.values())
 
     @property
     def users(self) -> Iterator[Connection]:
         """Link-route state of an address: containers that created it for themselves, and edges that have some."""
-        for declaration in self.declarations:
-            if declaration.is_own:
-                yield from declaration.destinations
+        yield from self.makers
         for router, there in self.routers.items():
             if there and router is not None:
                 yield router
@@ -174,7 +200,7 @@ class LinkRoute:
     @property
     def container_count(self) -> int:
         """Containers of this router that take its links."""
-        return sum(len(declaration.destinations) for declaration in self.declarations)
+        return len(self.containers)
 
     @property
     def remote_count(self) -> int:
@@ -184,7 +210,7 @@ class LinkRoute:
     def reachable_beside(self, connection: Connection) -> bool:
         """Whether there is a container other than by way of this connection to a router."""
         return (
-            any(declaration.destinations for declaration in self.declarations)
+            bool(self.containers)
             or any(node.hop is not None for node in self.address.remotes)
             or any(there for router, there in self.routers.items() if router is not connection)
         )
@@ -244,4 +270,4 @@ class LinkRouteTable:
         """The routes of these patterns are the declaration's from now on."""
         declaration.routes = tuple(self.obtain(pattern, direction) for pattern, direction in patterns)
         for route in declaration.routes:
-            route.declarations.append(declaration)
+            route.declarations[declaration] = None

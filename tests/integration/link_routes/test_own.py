@@ -28,6 +28,24 @@ def test_a_container_makes_its_own_link_route(clients: Clients, shore: Shore) ->
     eventually(lambda: not _attaches(clients, client, "c3.x", container), "A knows that it is gone")
 
 
+def test_a_second_link_route_for_the_same_links_is_refused(clients: Clients, shore: Shore) -> None:
+    """On one connection, whatever its name and the spelling of the pattern."""
+    manager = Manager(Container(clients, shore["C"].port, "twice"))
+    statuses = [
+        manager.request("CREATE", {"pattern": pattern, "direction": direction}, type=MADE, name=name)
+        for name, pattern, direction in (
+            ("first", "c4.#", "in"),
+            ("second", "c4.#", "in"),
+            ("third", "/c4/#", "in"),
+            ("fourth", "c4.#", "out"),
+        )
+    ]
+    assert [answer.properties["statusCode"] for answer in statuses] == [201, 409, 409, 201]
+    other = Manager(Container(clients, shore["C"].port, "other"))
+    answer = other.request("CREATE", {"pattern": "c4.#", "direction": "in"}, type=MADE)
+    assert answer.properties["statusCode"] == 201
+
+
 @pytest.mark.parametrize(
     ("pattern", "direction", "status"),
     [

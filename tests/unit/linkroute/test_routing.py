@@ -401,20 +401,20 @@ def test_a_container_makes_a_link_route_for_its_own_connection() -> None:
     routing = network.routers["C"].routing
     connection = peer.end.other.connection
     assert connection is not None
-    routing.make(connection, "own", "b3.*", IN)
+    routing.made.make(connection, "own", "b3.*", IN)
     network.settle()
     link = attach(network, "A", "b3.q")
     assert network.beyond(link) in peer.links
-    routing.unmake(connection, "own")
+    routing.made.unmake(connection, "own")
     network.settle()
     assert link.attached
     assert attach(network, "A", "b3.q").attached, "as of a mobile address"
     assert len(peer.links) == 1
-    routing.make(connection, "own", "b3.*", IN)
+    routing.made.make(connection, "own", "b3.*", IN)
     network.settle()
     peer.die()
     network.settle()
     network.check()
     assert link.condition is not None
-    assert not routing.made
+    assert not routing.made.of
     assert {route.key for route in routing.table.all.values()} == {"Cother", "Dother"}

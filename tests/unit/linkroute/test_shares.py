@@ -51,7 +51,7 @@ def edge(network: Network, name: str) -> Connection:
 def create(router: Router, connection: Connection, prefix: str, count: int = 1000) -> int:
     """Link routes that a client creates; how many it may."""
     return sum(
-        router.routing.make(connection, f"{prefix}{number}", f"{prefix}{number}.*", IN) is None
+        router.routing.made.make(connection, f"{prefix}{number}", f"{prefix}{number}.*", IN) is None
         for number in range(count)
     )
 
@@ -73,7 +73,7 @@ def test_client_creates_as_many_link_routes_as_are_left_for_others(network: Netw
     router = network.routers["A"]
     greedy = container(network, "greedy")
     assert create(router, greedy, "a") == ROOM // 2
-    refusal = router.routing.make(container(network, "greedy"), "another", "another", IN)
+    refusal = router.routing.made.make(container(network, "greedy"), "another", "another", IN)
     assert refusal is not None
     assert refusal.name == "amqp:resource-limit-exceeded"
     assert refusal.description.startswith("This client has 30 addresses and link routes of ")
@@ -89,8 +89,8 @@ def test_link_route_that_the_router_has_anyway_is_not_refused() -> None:
     greedy, other = container(network, "greedy"), container(network, "other")
     assert create(router, greedy, "a") == ROOM // 2
     assert create(router, other, "b", 1) == 1
-    assert router.routing.make(greedy, "as other", "b0.*", IN) is None
-    router.routing.unmake(other, "b0")
+    assert router.routing.made.make(greedy, "as other", "b0.*", IN) is None
+    router.routing.made.unmake(other, "b0")
     assert router.core.claims._of["greedy"][0] == ROOM // 2 + 1, "it counts for the client that stays"
     assert "other" not in router.core.claims._of
 
@@ -100,7 +100,7 @@ def test_link_routes_count_until_they_end(network: Network) -> None:
     first, second = container(network, "first"), container(network, "second")
     assert create(router, first, "a") == ROOM // 2
     assert create(router, second, "b") == ROOM // 4
-    router.routing.unmake(first, "a0")
+    router.routing.made.unmake(first, "a0")
     assert create(router, first, "c") == 0, "others have had what was free"
     network.cut(next(end for end in network.ends if end.connection is first))
     network.settle()
@@ -147,10 +147,10 @@ def test_nothing_counts_when_all_have_left(network: Network) -> None:
             )
             continue
         connection = random.choice(containers)
-        if f"{number}" in router.routing.made.get(connection, {}):
-            router.routing.unmake(connection, f"{number}")
+        if f"{number}" in router.routing.made.of.get(connection, {}):
+            router.routing.made.unmake(connection, f"{number}")
         else:
-            router.routing.make(connection, f"{number}", f"q{number}.*", IN)
+            router.routing.made.make(connection, f"{number}", f"q{number}.*", IN)
         counted = {route.address.claimant for route in router.routing.table.all.values() if route.offered}
         assert None not in counted
     for end in list(network.ends):

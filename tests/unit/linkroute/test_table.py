@@ -151,15 +151,15 @@ def test_nothing_is_left_of_what_is_removed(steps: list[tuple[bool, str, Directi
         key = route_key(pattern, direction)
         if adds and key not in made:
             made[key] = str(number)
-            routes.make(connection, made[key], pattern, direction)
+            routes.made.make(connection, made[key], pattern, direction)
         elif not adds and key in made:
-            routes.unmake(connection, made.pop(key))
+            routes.made.unmake(connection, made.pop(key))
         assert set(routes.table.all) == set(made) == set(routes.core.addresses)
     for name in made.values():
-        routes.unmake(connection, name)
+        routes.made.unmake(connection, name)
     assert not routes.core.addresses
     assert not routes.table.all
-    assert not routes.made
+    assert not routes.made.of
     for tree in routes.table._trees.values():
         assert not tree._root.children
 
@@ -174,7 +174,7 @@ def test_another_router_may_name_any_key(steps: list[tuple[bool, str]]) -> None:
     router = RouterInMemory()
     table = LinkRouting(router.core, lambda: 0.0, lambda *_: None).table
     known = table.obtain("b2.#", IN)
-    known.declarations.append(Declaration("any", None))
+    known.declarations[Declaration("any", None)] = None
     node = router.core.remotes.node("OTHER")
     for there, rest in steps:
         if there:

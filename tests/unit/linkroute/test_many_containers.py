@@ -1,0 +1,79 @@
+"""Link routes that very many containers have, or one container has very many of: bounded work for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+from tests.unit.core.router_in_memory import RouterInMemory
+
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Direction, Terminus
+from isthmus_router.linkroute.made import FEW
+from isthmus_router.linkroute.routing import MOST_COMPARED, LinkRouting
+
+MANY = 3 * MOST_COMPARED
+
+
+class Links(set[Link]):
+    """The links of a container, which count how often they are counted."""
+
+    looks = 0
+
+    def __len__(self) -> int:
+        Links.looks += 1
+        return super().__len__()
+
+
+def count(links: Sized) -> int:
+    return super(Links, links).__len__() if isinstance(links, Links) else len(links)
+
+
+def test_a_link_is_compared_with_a_bounded_number_of_containers_and_goes_to_the_one_with_the_fewest() -> None:
+    router = RouterInMemory()
+    routing = LinkRouting(router.core, lambda: 0.0, lambda *_: None)
+    for number in range(MANY):
+        assert routing.made.make(router.connection(), f"{number}", "q.#", Direction.IN) is None
+    (route,) = routing.table.all.values()
+    for key in route.containers:
+        route.containers[key] = Links()
+    client = router.connection()
+    for number in range(2 * MANY):
+        link = Link(number, client, Direction.IN, f"{number}", source=Terminus(), target=Terminus("q.x"))
+        Links.looks = 0
+        found = routing._container(route, link, ())
+        assert found is not None
+        assert Links.looks <= MOST_COMPARED
+        connection, declaration = found
+        assert declaration is not None
+        route.containers[declaration, connection].add(link)
+    numbers = sorted(map(count, route.containers.values()))
+    assert len(numbers) == MANY
+    assert numbers[0] >= 1
+    assert numbers[-1] <= 3
+
+
+def test_one_link_route_ends_in_each_step_when_a_connection_with_many_ends() -> None:
+    router = RouterInMemory()
+    routing = LinkRouting(router.core, lambda: 0.0, lambda *_: None)
+    connection, other = router.connection(), router.connection()
+    assert isinstance(connection, Connection)
+    assert connection.role is Role.NORMAL
+    for number in range(3 * FEW):
+        assert routing.made.make(connection, f"{number}", f"q{number}", Direction.IN) is None
+    assert routing.made.make(other, "other", "q0", Direction.IN) is None
+    router.core.connection_closed(connection)
+    assert connection not in routing.made.of
+    routes = routing.table.all
+    assert len(routes) == 3 * FEW
+    assert [key for route in routes.values() for _, key in route.containers] == [other], (
+        "none is routed there"
+    )
+    while True:
+        before = len(routes)
+        if not router.port.step():
+            break
+        assert len(routes) >= before - 1
+    assert len(routes) == 1
+    router.core.connection_closed(other)
+    assert not routes
