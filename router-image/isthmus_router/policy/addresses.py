@@ -12,7 +12,7 @@ Source: user groups of vhost policies in the qdrouterd/skrouterd family; stricte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from isthmus_router.core.address import PHASE_PREFIX, normalise, split_phase
@@ -25,7 +25,7 @@ KNOWN_ADDRESSES = 1000
 LONGEST_KNOWN = 1000
 """Characters of an address whose answer is remembered."""
 
-_TOKEN = re.compile(r"([./]?)([^./]*)")
+_SEPARATOR = re.compile("([./])")
 _NOT_ROUTED = ("amqp:", PHASE_PREFIX.rstrip("."))
 """The first token of no address whose links are routed begins with one of these."""
 
@@ -138,13 +138,12 @@ def _leading(word: str) -> str:
     return normalise(word + "x")[:-1]
 
 
-def _split(text: str) -> Iterator[tuple[str, str]]:
+def _split(text: str) -> Iterable[tuple[str, str]]:
     """Tokens, each with the separator before it."""
-    if text[:1] in (".", "/"):
-        yield "", ""
-    for match in _TOKEN.finditer(text):
-        if match[0]:
-            yield match[1], match[2]
+    if not text:
+        return ()
+    parts = _SEPARATOR.split(text)
+    return zip(("", *parts[1::2]), parts[::2], strict=True)
 
 
 def _literals(text: str) -> list[Element]:

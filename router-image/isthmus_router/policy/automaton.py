@@ -13,7 +13,7 @@ Tokens contain no separators, which is why texts with separators stand for wildc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from isthmus_router.core.patterns import MANY, ONE, TooManyPatternsError
@@ -81,6 +81,8 @@ EVERYTHING = State()
 """An address matches, whatever follows."""
 _BEGIN = State()
 """No token has been read."""
+_UNSEEN = frozenset({_BEGIN})
+"""No move from these states with this token has been made."""
 _END_KEY = "end"
 
 
@@ -140,12 +142,16 @@ class Automata:
 
     def match(self, tokens: Iterable[tuple[str, str]]) -> bool:
         """Whether an address matches, given as its tokens, each with the separator before it."""
-        states: Set[State] = self._start
+        states = self._start
         before = _BOTH
+        known: dict[tuple[frozenset[State], tuple[str, ...], str], frozenset[State]] = {}
         for separator, token in tokens:
             if before is not _BOTH and self._separators_matter:
                 before = _SEPARATORS[separator]
-            states = _after(states, before, token)
+            move = (states, before, token)
+            states = known.get(move, _UNSEEN)
+            if states is _UNSEEN:
+                states = known[move] = _after(*move)
             if not states:
                 return False
             if EVERYTHING in states:
@@ -170,7 +176,7 @@ class Automata:
         return bool(pattern) and all(END in states or _BEGIN in states for states in sets.least)
 
 
-def _after(states: Iterable[State], separators: Sequence[str], token: str) -> set[State]:
+def _after(states: Iterable[State], separators: Sequence[str], token: str) -> frozenset[State]:
     """The states behind a token with one of these separators before it."""
     after: set[State] = set()
     for state in states:
@@ -194,7 +200,7 @@ def _after(states: Iterable[State], separators: Sequence[str], token: str) -> se
             for length, texts in state.beginnings.get(separator, {}).items()
         ):
             after.add(EVERYTHING)
-    return after
+    return frozenset(after)
 
 
 class _Sets:
@@ -239,7 +245,7 @@ class _Sets:
         for separators in (_BOTH,) if first else self._separators:
             beginnings = sum(len(lengths) for state in states for lengths in state.beginnings.values())
             self._count(1 + len(states) + beginnings // _BEGINNINGS_PER_STEP)
-            found.append(frozenset(_after(states, separators, token)))
+            found.append(_after(states, separators, token))
         return found
 
     def _count(self, steps: int) -> None:
