@@ -19,6 +19,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
 from isthmus_router.amqp.kernel.handles import forget, written
 from isthmus_router.amqp.kernel.outgoing import Outgoing
+from isthmus_router.amqp.kernel.remains import Remains
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import is_local, name_client, password_hint, prepare_transport, send_open
@@ -89,6 +90,7 @@ class AmqpConnection(ConnectionState):
         self.core: Connection | None = None
         self.remote_cost = 1
         self.detached = Detached(self)
+        self.remains = Remains(self)
         self.opened = False
         self.leaving = self.had_many_links = False
         """Its links are forgotten, one after the other; the engine must keep them until that is done."""
@@ -328,7 +330,11 @@ class AmqpConnection(ConnectionState):
         if self.after_write:
             self.detached.written()
             self.after_write = (
-                self.markers.send() | self.answers.give() | self.sessions.written() | self.peer_left
+                self.markers.send()
+                | self.answers.give()
+                | self.sessions.written()
+                | self.remains.written()
+                | self.peer_left
             )
         if not self.unfinished and lib.pn_collector_peek(self.collector):
             self.pump(found)
@@ -538,6 +544,8 @@ class AmqpConnection(ConnectionState):
         lib.pn_connection_release(self.pn)
         lib.pn_decref(self.pn)
         self.driver.free_engine(self.transport, self.collector)
+        self.remains.connection_freed()
+        self.driver.flush()
 
     def session_answered(self, session: Pointer) -> None:
         """The peer has begun a session that this router began."""
@@ -548,5 +556,6 @@ class AmqpConnection(ConnectionState):
         """The peer has ended a session, whoever began it."""
         self.sessions.ended(session)
         self.detached.session_ended(session)
+        self.remains.session_ended(session)
         self.markers.answered(session)
         self.answers.forget(session)

@@ -90,7 +90,7 @@ class Detached:
         If it has settled it, the peer may have said two things at once. A link that the core still has can have no
         more deliveries than the core has for it.
         """
-        if link is None or (link.routed and link.partner is None):
+        if link is None:
             left = self._of(pn).left
             self._left += pn not in left
             left.add(pn)
@@ -128,6 +128,7 @@ class Detached:
                 self._cramped.setdefault(session, None)
         if of is None or link not in of.left:
             lib.pn_link_free(link)
+            self._connection.remains.link_freed(session, link)
             self._freed.add(session)
             self._connection.after_write = True
             self._connection.driver.touch(self._connection)

@@ -368,17 +368,22 @@ class Driver:
             return
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
-        if link.routed:
-            pass  # what is under way is between the two ends
-        elif link.incoming:
-            self.forwarder.settlement.sender_cut_off(link)
+        settled = 0
+        if link.incoming:
+            if not link.routed:  # else the outcome is that of the other end
+                self.forwarder.settlement.sender_cut_off(link)
+        # The engine would keep the deliveries until the peer answers, which it need not do.
+        elif link.routed:
+            settled = self.forwarder.routed.settle_all(link)
         else:
-            # The engine would keep them until the peer answers, which it need not do.
             for delivery in link.unsettled:
                 lib.pn_delivery_settle(handle(delivery))
         lib.pn_link_close(pn)
         self.touch(driver)
         self.forget_link(link)
+        driver.remains.settled(link, settled)
+        if link.peer_detached:
+            driver.detached.answered(pn)
 
     def top_up(self, link: Link) -> None:
         pn = link.io

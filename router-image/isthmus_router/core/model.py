@@ -221,7 +221,10 @@ class Connection:
     @property
     def under_way(self) -> bool:
         """Whether there is a delivery on it that waits, arrives, or has no outcome yet."""
-        return any(link.unsettled or link.parked or link.stream is not None for link in self.links)
+        return any(
+            (link.unsettled and not link.is_lost) or link.parked or link.stream is not None
+            for link in self.links
+        )
 
     @property
     def has_routed_links(self) -> bool:
@@ -278,6 +281,7 @@ class Link:
         "parked_presettled",
         "partner",
         "paused",
+        "peer_detached",
         "place",
         "presettled",
         "priority",
@@ -378,6 +382,8 @@ class Link:
         """On a routed link: the unsettled deliveries of its client, and how many there may be."""
         self.partner: Link | None = None
         """The other half of a routed link in this router, of the other direction."""
+        self.peer_detached = False
+        """On a routed link: its peer has detached it, and the router has not answered."""
         self.credit_recalled = 0
         """On a routed IN link: credit that the receiver took back, and that the sender may have used before it knew."""
         self.targeted = False
@@ -427,6 +433,11 @@ class Link:
         self.delayed_1_second = 0
         self.delayed_10_seconds = 0
         """Deliveries that took longer than that to settle; each counts once."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the other half of a routed link is gone: what is unsettled concerns nobody any more."""
+        return self.routed and self.partner is None
 
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from cproton_ffi import ffi
@@ -81,22 +80,11 @@ class Allowance:
             yield link
 
 
-@dataclass(slots=True)
-class _Remains:
-    """Deliveries that were unsettled when a routed link was lost, which the engine has until it frees the halves."""
-
-    allowance: Allowance
-    deliveries: int
-    halves: int = 2
-
-
 class Allowances:
     """Those of all clients."""
 
     def __init__(self) -> None:
         self._by_client: WeakValueDictionary[str | Connection, Allowance] = WeakValueDictionary()
-        self._remains: dict[Link, _Remains] = {}
-        """By each half that is not freed."""
 
     def of(self, connection: Connection) -> Allowance:
         """The allowance for a link that the peer attaches: its client's, or the link's own if a router attaches it.
@@ -106,16 +94,3 @@ class Allowances:
         if connection.role.is_between_routers:
             return Allowance()
         return self._by_client.setdefault(connection.client or connection, Allowance())
-
-    def lost(self, link: Link, other: Link) -> None:
-        """The two halves of a routed link are lost; the engine has what is unsettled until both are freed."""
-        if link.unsettled:
-            self._remains[link] = self._remains[other] = _Remains(link.allowance, len(link.unsettled))
-
-    def freed(self, link: Link) -> None:
-        """A half is gone on the wire."""
-        remains = self._remains.pop(link, None)
-        if remains is not None:
-            remains.halves -= 1
-            if not remains.halves:
-                remains.allowance.unsettled -= remains.deliveries

@@ -547,7 +547,7 @@ class Forwarder:
         """
         if link.routed:
             self.routed.lost(link)
-            self.routed.freed(link)
+            link.unsettled.clear()
             return
         if link.incoming:
             self._read_rest(link)

@@ -83,8 +83,11 @@ OUTGOING_BYTES, OUTGOING_DELIVERIES = _places()
 """Words of a session."""
 
 _cast = ffi.cast
-_window: Callable[[int], int] = ctypes.CDLL(cproton_ffi.__file__).pn_session_remote_incoming_window
+_library = ctypes.CDLL(cproton_ffi.__file__)
+_window: Callable[[int], int] = _library.pn_session_remote_incoming_window
 _window.restype, _window.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]  # type: ignore[attr-defined]
+_waits: Callable[[int], bool] = _library.pn_delivery_buffered
+_waits.restype, _waits.argtypes = ctypes.c_bool, [ctypes.c_void_p]  # type: ignore[attr-defined]
 
 
 class OwningConnection(Protocol):
@@ -115,6 +118,11 @@ def has_room(out: Link, size: int, high: int = SESSION_OUTGOING_HIGH) -> bool:
 def _is_shut(session: Pointer, deliveries: int) -> bool:
     """Whether the peer's window has no room for one more than so many deliveries that wait."""
     return _window(int(_cast("uintptr_t", session))) <= deliveries
+
+
+def is_sent(pn: Pointer) -> bool:
+    """Whether the engine has sent all of a delivery on an OUT link."""
+    return not lib.pn_delivery_partial(pn) and not _waits(int(_cast("uintptr_t", pn)))
 
 
 class Outgoing:

@@ -42,8 +42,9 @@ from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.allowance import Allowance, Allowances
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import advance, equip, handle, key, release_written, retain
-from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room
+from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room, is_sent
 from isthmus_router.amqp.kernel.parking import is_boundless
+from isthmus_router.amqp.kernel.remains import Rest
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
 from isthmus_router.core.access import UNAUTHORIZED
@@ -281,6 +282,10 @@ class RoutedLinks:
         link = out.partner
         state = pn_delivery_remote_state(pn)
         if link is None:
+            if pn_delivery_settled(pn) and is_sent(pn):
+                del out.unsettled[record.outgoing]
+                pn_delivery_settle(pn)
+                out.connection.io.remains.settled(out, 1)
             return
         if state:
             if not copy_state(pn, handle(record.incoming)):
@@ -327,9 +332,9 @@ class RoutedLinks:
         """The record of a delivery is not needed any more."""
         del link.unsettled[record.incoming], out.unsettled[record.outgoing]
         link.allowance.unsettled -= 1
-        self._go_on(link.allowance)
+        self.go_on(link.allowance)
 
-    def _go_on(self, allowance: Allowance) -> None:
+    def go_on(self, allowance: Allowance) -> None:
         """Read links of a client again, as far as it may have more unsettled deliveries.
 
         That happens when the connection of a link's other half has written, not amid what is being done.
@@ -406,11 +411,12 @@ class RoutedLinks:
         if (link := out.partner) is not None:
             self.readable(link)
             self.part(link)
-            self._go_on(link.allowance)  # what this one has not used up
+            self.go_on(link.allowance)  # what this one has not used up
 
     def detached(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """The peer of either half has detached it: the core learns, after what was sent before has passed."""
         partner = link.partner
+        link.peer_detached = True
         if link.incoming:
             self._parting[link] = condition, closed
             self.part(link)
@@ -431,37 +437,47 @@ class RoutedLinks:
     def cut_off(self, out: Link) -> None:
         """The sender has detached: of a delivery that is not all here nothing more comes, so that it is aborted."""
         link = out.partner
-        if link is not None and link.stream is not None:
-            pn_delivery_abort(handle(link.stream.outgoing))
+        if link is not None and (record := link.stream) is not None:
+            pn_delivery_abort(handle(record.outgoing))
             self.lost(out)
+            del out.unsettled[record.outgoing]
 
     def lost(self, link: Link) -> None:
         """A half is gone, or about to be; the other one will be told.
 
-        What was passing ends with the link: to abort it takes credit, which the receiver may have taken back.
+        What was passing ends with the link: to abort it takes credit, which the receiver may have taken back. An OUT
+        half that is attached goes on having its deliveries: its receiver may settle them until it is detached.
         """
         self._parting.pop(link, None)
         other, link.partner = link.partner, None
         link.stream = None
         if other is None:
             return
-        self.allowances.lost(link, other)
-        link.unsettled.clear()
         other.partner = None
         if other in self._parting:
             self._forwarder.go_on(other)
         if other.incoming and other.stream is not None:
             other.connection.io.detached.cut_short(other.io)
-        other.unsettled.clear()
         other.stream = None
+        if link.unsettled:
+            rest = Rest(link.allowance, dict.fromkeys((link, other), len(link.unsettled)))
+            for half in (link, other):
+                half.connection.io.remains.retain(half, rest)
+        (link if link.incoming else other).unsettled.clear()
         for half in (link, other):
             half.allowance.waiting.pop(half, None)
-        self._go_on(link.allowance)
+        self.go_on(link.allowance)
 
-    def freed(self, link: Link) -> None:
-        """A half is gone on the wire."""
-        self.allowances.freed(link)
-        self._go_on(link.allowance)
+    def settle_all(self, out: Link) -> int:
+        """The router is about to detach an OUT half, and the engine would retain its deliveries until the peer answers.
+        Returns how many of them it frees with the next write."""
+        sent = 0
+        for number in out.unsettled:
+            delivery = handle(number)
+            sent += is_sent(delivery)
+            if not pn_delivery_partial(delivery):  # the engine would send what there is as if that were all
+                pn_delivery_settle(delivery)
+        return sent
 
 
 def _has_more(link: Link, out: Link) -> bool:
