@@ -120,6 +120,11 @@ class Rig:
             self.loop.run_until_complete(asyncio.sleep(0))
         self.settle_down()
 
+    def loop_goes_round(self) -> None:
+        """Do what the loop does next, such as freeing the engines of lost connections."""
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.settle_down()
+
     def seconds_pass(self, seconds: int) -> None:
         """By the router's clock, as far as it counts what is late."""
         self.now += seconds * 1_000_000_000

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from cproton_ffi import lib
 from proton import Delivery, Link
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.core import model
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Condition
 from isthmus_router.linkroute.routing import LinkRouting
 
 MOST, CREDIT, COUNT = 5, 50, 8
+FRAME, WINDOW = 512, 2
+FORCED = Condition("amqp:link:detach-forced", "detached by management")
 
 
 @dataclass
@@ -25,10 +31,10 @@ class Path:
     number: int = 0
     got: list[Delivery] = field(default_factory=list)
 
-    def send(self, settled: bool = False) -> None:
+    def send(self, settled: bool = False, data: bytes = b"message") -> None:
         self.number += 1
         delivery = self.sender.delivery(str(self.number))
-        self.sender.send(b"message")
+        self.sender.send(data)
         self.sender.advance()
         if settled:
             delivery.settle()
@@ -58,8 +64,8 @@ class Harbor:
         self.routing.configure([LINK_ROUTE])
         self.container = self.end("shelf", Role.ROUTE_CONTAINER)
 
-    def end(self, name: str, role: Role = Role.NORMAL, client: str | None = None) -> OwnEnd:
-        end = OwnEnd(self.rig, name, role)
+    def end(self, name: str, role: Role = Role.NORMAL, client: str | None = None, **settings: Any) -> OwnEnd:
+        end = OwnEnd(self.rig, name, role, **settings)
         self.rig.peers.append(end)
         self.rig.settle_down()
         end.router_side.core.client = client
@@ -76,6 +82,22 @@ class Harbor:
         path.receiver.flow(CREDIT)
         self.rig.settle_down()
         return path
+
+    def receiving(self, client: OwnEnd) -> OwnEnd:
+        """The end that has the receivers of the client's links."""
+        return self.container if self.client_sends else client
+
+    def half(self, name: str, *, by_client: bool) -> model.Link:
+        """Of the routed link with this name."""
+        routed = next(routed for link, routed in self.routing.routed.items() if link.name == name)
+        return routed.near if by_client else routed.far
+
+    def detach(self, half: model.Link, *, silent: OwnEnd | None) -> None:
+        """The router detaches a half, and one of the ends neither reads nor writes."""
+        self.rig.driver.detach_link(half, FORCED)
+        self.rig.driver.flush()
+        while sum(peer.turn() for peer in self.rig.peers if peer is not silent):
+            pass
 
     def allowance(self, end: OwnEnd) -> Any:
         core = end.router_side.core
@@ -188,5 +210,115 @@ def test_a_link_of_a_lost_connection_makes_room(harbor: Harbor) -> None:
     assert sent(harbor, first) == [MOST]
     assert sent(harbor, second) == [0]
     one.drop()
+    harbor.rig.loop_goes_round()
     assert arrived(harbor, second) == [MOST]
     harbor.check(two)
+
+
+@pytest.mark.parametrize("by_client", [True, False], ids=["of client", "of container"])
+def test_deliveries_of_a_half_that_the_router_detaches_count_while_the_engine_has_them(
+    harbor: Harbor, by_client: bool
+) -> None:
+    """Those that the receiver has got are settled; those of the sender wait for its answer."""
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    allowance = harbor.allowance(client)
+    assert sent(harbor, path, count=MOST) == [MOST]
+    half = harbor.half("1", by_client=by_client)
+    harbor.detach(half, silent=client if by_client else harbor.container)
+    assert lib.pn_link_unsettled(half.io) == allowance.unsettled == (MOST if half.incoming else 0)
+    harbor.rig.settle_down()
+    assert allowance.unsettled == 0
+    assert not client.router_side.closed
+    assert not harbor.container.router_side.closed
+
+
+@pytest.mark.parametrize("by_client", [True, False], ids=["of client", "of container"])
+def test_a_session_that_ends_in_place_of_an_answer_makes_room(harbor: Harbor, by_client: bool) -> None:
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    assert sent(harbor, path, count=MOST) == [MOST]
+    silent = client if by_client else harbor.container
+    harbor.detach(harbor.half("1", by_client=by_client), silent=silent)
+    (path.sender if by_client is harbor.client_sends else path.receiver).session.close()
+    harbor.rig.settle_down()
+    assert harbor.allowance(client).unsettled == 0
+
+
+def test_deliveries_count_while_the_client_does_not_read_the_answer(harbor: Harbor) -> None:
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    allowance = harbor.allowance(client)
+    assert sent(harbor, path, count=MOST) == [MOST]
+    client.router_side.dirty = True  # as if it were due to be written, so that it is not
+    (path.sender if harbor.client_sends else path.receiver).close()
+    harbor.rig.settle_down()
+    assert not harbor.routing.routed
+    assert allowance.unsettled == MOST
+    client.router_side.dirty = False
+    harbor.rig.driver.touch(client.router_side)
+    harbor.rig.driver.flush()
+    assert allowance.unsettled == 0
+
+
+def test_a_receiver_settles_while_the_router_detaches_the_link_of_a_lost_sender(harbor: Harbor) -> None:
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    allowance = harbor.allowance(client)
+    assert sent(harbor, path, count=MOST) == [MOST]
+    receiving = harbor.receiving(client)
+    (client if harbor.client_sends else harbor.container).drop()
+    harbor.rig.loop.run_until_complete(asyncio.sleep(0))
+    path.settle(MOST - 1)
+    receiving.turn()
+    harbor.rig.settle_down()
+    assert allowance.unsettled == 0
+    assert not receiving.router_side.closed
+
+
+def test_the_router_detaches_a_half_whose_peer_waits_for_the_answer_of_the_other(harbor: Harbor) -> None:
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    assert sent(harbor, path, count=MOST) == [MOST]
+    near = harbor.half("1", by_client=True)
+    (path.sender if harbor.client_sends else path.receiver).close()
+    client.turn()
+    harbor.detach(near, silent=harbor.container)
+    assert not client.router_side.sessions.receivers(near.session)
+    harbor.rig.settle_down()
+    assert harbor.allowance(client).unsettled == 0
+
+
+def test_a_delivery_of_which_only_a_part_has_come_is_not_completed(harbor: Harbor) -> None:
+    client = harbor.end("one", client="user a")
+    path = harbor.path(client, "1")
+    path.sender.delivery("part")
+    path.sender.send(b"the first part")
+    harbor.rig.settle_down()
+    out = next(link for link in harbor.routing.routed if not link.incoming)
+    harbor.detach(out, silent=None)
+    assert path.receiver.current.partial
+    assert path.receiver.name in harbor.receiving(client).over
+    assert harbor.allowance(client).unsettled == 0
+
+
+def test_deliveries_that_wait_in_the_engine_of_a_detached_half_count(rig: Rig) -> None:
+    harbor = Harbor(rig, client_sends=False)
+    client = harbor.end("one", client="user a", capacity=FRAME * WINDOW, frame=FRAME)
+    path = harbor.path(client, "1")
+    for _ in range(COUNT):
+        path.send(data=bytes(FRAME - 100))
+    harbor.rig.settle_down()
+    near = harbor.half("1", by_client=True)
+    assert lib.pn_link_queued(near.io) == COUNT - WINDOW
+    allowance = harbor.allowance(client)
+    harbor.detach(near, silent=None)
+    assert allowance.unsettled == COUNT - WINDOW
+    assert not client.over
+    # The client makes room in its session: the others come, and then the detach.
+    for _ in range(COUNT):
+        path.read()
+        harbor.rig.settle_down()
+    assert len(path.got) == COUNT
+    assert "1" in client.over
+    assert allowance.unsettled == 0
