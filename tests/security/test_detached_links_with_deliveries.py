@@ -55,16 +55,14 @@ MOST_OF_LINK = 50_000
 """Deliveries: the router detaches a link that has one more."""
 ROUNDS = 3
 MOST_GROWTH_OF_ROUNDS = 24 << 20
-HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 
 def started(routers: Routers) -> tuple[Router, int]:
     """A router with a link route to a container, and the port for that one."""
     port = free_port()
     route = ("linkRoute", {"prefix": "q", "direction": "both", "containerId": "broker"})
-    return routers.start(
-        "A", listener(port, "route-container", name="brokers", idleTimeoutSeconds=0), route
-    ), port
+    brokers = listener(port, "route-container", name="brokers", idleTimeoutSeconds=0)
+    return routers.start("A", brokers, route, idleTimeoutSeconds=0), port  # no end sends heartbeats
 
 
 def test_a_sender_that_sends_beyond_its_credit_on_one_link_after_the_other(
@@ -184,7 +182,6 @@ def test_a_receiver_that_settles_nothing_on_one_link_after_the_other(
             found: Counter[int] = Counter()
             while not found[DETACH]:
                 await_input(client.socket, 1)
-                client.send(HEARTBEAT)
                 found += Counter(one.code for one in client.rest())
                 assert not client.ended
             assert found[TRANSFER] == MOST_OF_LINK
