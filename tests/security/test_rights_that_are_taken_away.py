@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from proton import Endpoint
+from tests.integration.support.by_hand import ByHand, send_to, transfer_frame
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Client, Clients
 from tests.integration.support.container import Container
@@ -16,11 +17,16 @@ from tests.integration.support.management import Manager
 from tests.integration.support.passwords import PASSWORD, use_database
 from tests.integration.support.policies import ALICE, BOB, UNAUTHORIZED, group, login, refusal, vhost
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import DETACH
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 from tests.security.support.canary import Canary
 
+from isthmus_router.message.types import Described, ULong, encode
+
 MADE = "router.connection.linkRoute"
 EVERYTHING = {"allowAnonymousSender": True, "allowDynamicSource": True}
+PIECE, PIECES = 16_000, 160_000
+"""Bytes of a message in a frame, and altogether."""
 ENOUGH = {"sources": "own*", "targets": ["own*", "$management"], **EVERYTHING}
 """For the own addresses of the client, and nothing else."""
 
@@ -191,3 +197,32 @@ def test_link_routes_of_clients_whose_connections_are_closed(
     authority.revoke(certificate)
     mallory.await_end()
     assert not destinations(manager, "mallory")
+
+
+def test_unfinished_messages_on_links_without_target(
+    either_kernel: Callable[[], Routers], clients: Clients
+) -> None:
+    """Each names its address itself, and arrives while the policy changes."""
+    rights = group("*", allowAnonymousSender=True)
+    sections = ("policy", {"enableVhostPolicy": True}), vhost(groups={"all": rights})
+    router = either_kernel().add("A", *sections).start()
+    names = "taken", "kept"
+    received = [clients.connect(router.port).receiver(name, credit=10, accept=True) for name in names]
+    with Canary(router) as canary, ByHand(router.port) as client:
+        for handle, name in enumerate(names):
+            client.attach(send_to(None, handle))
+            client.await_credit()
+            properties = encode(Described(ULong(0x73), [None, None, name]))
+            head = properties + b"\x00\x53\x75\xb0" + PIECES.to_bytes(4)
+            client.send(transfer_frame(handle, head, handle=handle, more=True))
+            for _ in range(PIECES // PIECE - 1):
+                client.send(transfer_frame(None, bytes(PIECE), handle=handle, more=True))
+        clients.until(lambda: all(receiver.received for receiver in received), "the messages have begun")
+        rights["targets"] = "kept, canary*"
+        reload(router)
+        error = client.expect_error(DETACH, UNAUTHORIZED)
+        assert error.field(0) == 0
+        client.send(transfer_frame(None, bytes(PIECE), handle=1))
+        clients.until(lambda: received[1].received[0].complete, "the allowed one is there")
+    canary.report.check()
+    assert not received[0].arrived()

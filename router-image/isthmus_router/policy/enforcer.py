@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.access import UNAUTHORIZED
+from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
+from isthmus_router.message.sections import SectionError
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
 from isthmus_router.policy.names import CONNECTOR_GROUP
@@ -326,6 +328,10 @@ class PolicyEnforcer:
 
     def _review_link(self, link: Link, grant: Grant | None) -> None:
         condition = grant.refusal(link) if grant is not None else None
+        if condition is None and link.incoming:
+            guard = grant.guard(link) if grant is not None else None
+            self._core.set_guard(link, guard)
+            condition = _wrong_with_arriving(link, guard)
         if grant is not None and condition is not None:
             grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
             log.info(
@@ -338,8 +344,17 @@ class PolicyEnforcer:
                 },
             )
             self._core.port.detach_link(link, condition)
-        elif link.incoming:
-            self._core.set_guard(link, grant.guard(link) if grant is not None else None)
+
+
+def _wrong_with_arriving(link: Link, guard: MessageGuard | None) -> Condition | None:
+    """Why the rest of a message that has begun to arrive, and names its address itself, may not be passed on."""
+    if guard is None or link.routed or link.stream is None or link.stream.to is None:
+        return None
+    try:
+        guard.check_address(link.stream.to.decode("utf-8", "replace"))
+    except SectionError as error:
+        return Condition(error.condition, str(error))
+    return None
 
 
 def _too_many(limit: int, whose: str) -> Condition:

@@ -203,6 +203,7 @@ class Stream:
         "record",
         "size",
         "skip",
+        "to",
         "up_to_date",
     )
 
@@ -217,6 +218,8 @@ class Stream:
         """Bytes taken from the sender so far."""
         self.skip = 0
         """Bytes of them that are its annotation section."""
+        self.to: bytes | None = None
+        """The address that it names itself; None: the target of its link is its address."""
         self.record = record
         """None: pre-settled."""
         self.branches: list[Branch] = []

@@ -38,6 +38,8 @@ class RouteLookup:
         self.view = view
         self.skip = 0
         """Length of the annotation section of the message looked at last."""
+        self.to: bytes | None = None
+        """The address that it names itself; None: the target of its link is its address."""
 
     def find(self, link: Link, available: int, *, complete: bool = True) -> Route:
         """The route of the message in the buffer, by its annotation section or its `to`.
@@ -46,6 +48,7 @@ class RouteLookup:
         when the message is not `complete`, IncompleteError if more of it is needed.
         """
         view = self.view
+        self.to = None
         if not complete and available < 12 and ANNOTATION_DESCRIPTOR.startswith(bytes(view[:available][:10])):
             raise IncompleteError  # perhaps of that section, of which there is hardly the beginning
         try:
@@ -71,6 +74,7 @@ class RouteLookup:
         annotations = decode_annotations(section)
         if annotations.to_override is None:
             return self._route_by_to(link, skip, available, section, complete)
+        self.to = annotations.to_override.encode()
         self.core.check_destination(link, annotations.to_override)
         route = self.core.route_for(link, annotations.to_override, annotations)
         self._remember(link, section, route)
@@ -90,6 +94,7 @@ class RouteLookup:
                 to = named.encode()
             else:
                 raise SectionError("Routing failure: no address present", "amqp:precondition-failed")
+        self.to = to
         key = section + (b"\1" if by_target else b"\0") + to
         route = link.routes.get(key)
         if route is None or not route.valid:

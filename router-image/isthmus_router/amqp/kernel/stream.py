@@ -92,11 +92,11 @@ class Streams:
         link.deliveries += 1
         skip = 0
         failure: SectionError | None = None
-        route = Route(None, NOBODY, b"")
+        route, to = Route(None, NOBODY, b""), None
         if link.on_delivery is None:
             try:
                 route = forwarder.lookup.find(link, size, complete=False)
-                skip = forwarder.lookup.skip
+                skip, to = forwarder.lookup.skip, forwarder.lookup.to
             except SectionError as error:
                 failure = error
             except IncompleteError:
@@ -131,7 +131,7 @@ class Streams:
             stream: Stream = WideStream(link, pn, head, record, route)
         else:
             stream = Stream(link, pn, head, record)
-        stream.size, stream.skip = size, skip
+        stream.size, stream.skip, stream.to = size, skip, to
         link.stream = stream
         if link.on_delivery is not None:
             stream.consume = partial(link.on_delivery, link)
