@@ -106,6 +106,7 @@ class AmqpConnection(ConnectionState):
         self.outgoing = Outgoing(
             self,
             self.sessions.links_of,
+            self.detached.have_unsent,
             lambda: driver.forwarder.settlement.now,
             between_routers=settings.role.is_between_routers,
         )

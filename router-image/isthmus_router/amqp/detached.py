@@ -57,6 +57,8 @@ class Detached:
         """Deliveries that have come, in all sessions."""
         self._left = 0
         """OUT links that are gone and on which something unknown has come, in all sessions."""
+        self._unsent: dict[Pointer, dict[Pointer, None]] = {}
+        """OUT links by session that this end has closed with messages that wait; the engine still sends these."""
         self._cramped: dict[Pointer, Pointer | None] = {}
         """Sessions in which deliveries that were cut short may have taken room.
 
@@ -83,6 +85,22 @@ class Detached:
         if self._total == MOST_DELIVERIES:
             reason = "messages keep coming on links that are detached"
             self._connection.close(Condition("amqp:session:errant-link", reason))
+
+    def closed(self, link: Link) -> None:
+        """This end has closed an OUT link."""
+        if lib.pn_link_queued(link.io):
+            self._unsent.setdefault(link.session, {})[link.io] = None
+
+    def have_unsent(self, session: Pointer) -> bool:
+        """Whether messages wait on links of a session that this end has closed."""
+        links = self._unsent.get(session, {})
+        while links:
+            first = next(iter(links))
+            if lib.pn_link_queued(first):
+                return True
+            del links[first]
+        self._unsent.pop(session, None)
+        return False
 
     def unknown(self, pn: Pointer, link: Link | None) -> None:
         """Something is new about a delivery, on a link on which the router sends, that is not one of those it has.
@@ -120,6 +138,7 @@ class Detached:
         """The peer has closed it: nothing more can come."""
         session = lib.pn_link_session(link)
         self._connection.sessions.peer_detached(session, link)
+        self._unsent.get(session, {}).pop(link, None)
         of = self._sessions.get(session)
         if of is not None:
             self._total -= of.deliveries.pop(link, 0)
@@ -185,6 +204,7 @@ class Detached:
 
     def session_ended(self, session: Pointer) -> None:
         """The session is gone, or about to be, and its links with it."""
+        self._unsent.pop(session, None)
         self._cramped.pop(session, None)
         self._freed.discard(session)
         self._due.discard(session)

@@ -379,6 +379,8 @@ class Driver:
             for delivery in link.unsettled:
                 lib.pn_delivery_settle(handle(delivery))
         lib.pn_link_close(pn)
+        if not link.incoming:
+            driver.detached.closed(link)
         self.touch(driver)
         self.forget_link(link)
         driver.remains.settled(link, settled)

@@ -51,7 +51,11 @@ class Engine:
             outgoing=None,
         )
         self.io.outgoing = self.outgoing = Outgoing(
-            self.io, lambda session: self.links[session], lambda: self.turn, between_routers=False
+            self.io,
+            lambda session: self.links[session],
+            lambda session: False,
+            lambda: self.turn,
+            between_routers=False,
         )
 
     def session(self) -> Any:

@@ -132,13 +132,16 @@ class Outgoing:
         self,
         connection: OwningConnection,
         links_of: Callable[[Pointer], Collection[Link]],
+        closed_have_unsent: Callable[[Pointer], bool],
         clock: Callable[[], int],
         *,
         between_routers: bool,
     ) -> None:
-        """`links_of` returns the links that are attached in a session; `clock` is of the router's turns."""
+        """`links_of` returns the links that are attached in a session, `closed_have_unsent` whether messages wait on
+        others there, which the router has closed and the peer has not; `clock` is of the router's turns."""
         self._connection = connection
         self._links_of = links_of
+        self._closed_have_unsent = closed_have_unsent
         self._clock = clock
         self._between_routers = between_routers
         self._most = ROUTER_OUTGOING_HIGH if between_routers else CONNECTION_OUTGOING_HIGH
@@ -195,7 +198,7 @@ class Outgoing:
         now = self._clock()
         if self._doubtful.get(session, now) != now:
             self._doubtful[session] = now
-            if not any(_has_unsent(link) for link in self._links_of(session)):
+            if not self._closed_have_unsent(session) and not any(map(_has_unsent, self._links_of(session))):
                 del self._doubtful[session]
                 self._discarded[session] = waiting, deliveries
         discarded = self._discarded.get(session)
