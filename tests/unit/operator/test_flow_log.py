@@ -322,7 +322,7 @@ def test_a_policy_lets_collectors_do_what_they_need_and_nothing_else(groups: dic
     assert vhost.group_of("stranger") is vhost.group_of("anonymous") is None
     group = vhost.group_of("flows-flowlog")
     assert group is not None
-    sources, targets = group.sources("flows-flowlog"), group.targets("flows-flowlog")
+    sources, targets = group.sources.of("flows-flowlog"), group.targets.of("flows-flowlog")
     for address in ("mc/sfe.all", "mc/sfe.abcde:0", "mc/sfe.abcde:0.flows"):
         assert sources.allows(address)
         assert not targets.allows(address)
