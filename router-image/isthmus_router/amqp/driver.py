@@ -60,7 +60,7 @@ class Driver:
         install_guard()
         self.core = core
         self.loop = loop
-        self.forwarder = Forwarder(core)
+        self.forwarder = Forwarder(core, self.slice_end)
         self.turn_seconds = TURN_SECONDS
         self._turn_ends = 0.0
         """When connections have had their part of the present turn; 0 if none has begun yet."""

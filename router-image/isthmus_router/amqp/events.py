@@ -93,10 +93,13 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     while True:
         if compiled is not None:
             if found is None:
-                found = compiled.drain(collector, links)
+                found = compiled.drain(collector, links, end)
             if found == compiled.EMPTY:
                 forwarder.resume()
                 return True
+            if found == compiled.LATER:
+                forwarder.resume()
+                return False
             if found == compiled.DONE:
                 if connection.closed:
                     return True  # closed by what was called

@@ -112,17 +112,24 @@ class RawConnection:
         finally:
             self.socket.settimeout(TIMEOUT_SECONDS)
         found = []
-        while len(self._input) >= 8:
-            size = 8 if self._input.startswith(b"AMQP") else int.from_bytes(self._input[:4])
-            if len(self._input) < size:
+        start = 0
+        while len(self._input) - start >= 8:
+            size = (
+                8
+                if self._input.startswith(b"AMQP", start)
+                else int.from_bytes(self._input[start : start + 4])
+            )
+            if len(self._input) - start < size:
                 break
-            one, self._input = self._input[:size], self._input[size:]
+            one = self._input[start : start + size]
+            start += size
             if size > 8:
                 value, end = decode(one[8:])
                 assert isinstance(value, Described)
                 fields: Any = value.value
                 channel = int.from_bytes(one[6:8])
                 found.append(Arrived(int(str(value.descriptor)), fields, one[8 + end :], channel, size))
+        self._input = self._input[start:]
         return found
 
     def expect(self, code: int, count: int = 1) -> list[Arrived]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -223,6 +225,54 @@ def test_messages_that_the_kernel_leaves_to_python_count_for_the_slice(rig: Rig)
             rig.settle_down()
             rig.driver.turn()
     assert max(turns) <= 5
+
+
+MESSAGES = 40
+"""No more than a sender has credit for."""
+MOST_AT_ONCE = 10
+"""Events of common deliveries that a slice without any time has."""
+
+
+def test_a_burst_of_common_events_waits_for_further_slices(rig: Rig) -> None:
+    """Messages, and one disposition of all of them: each is dealt with once, in order, some in each slice."""
+    consumer = rig.connect(Role.NORMAL)
+    receiver = consumer.session.receiver("r")
+    receiver.source.address = "closest/c"
+    receiver.open()
+    receiver.flow(MESSAGES)
+    sender = rig.connect(Role.NORMAL).session.sender("s")
+    sender.target.address = "closest/c"
+    sender.open()
+    rig.settle_down()
+    (link,) = (link for link in consumer.router_side.links.values() if not link.incoming)
+    counts: list[int] = []
+    rig.driver.turn_seconds = 0.0
+    rig.driver._slice_seconds = 0.0
+    resume = rig.driver.forwarder.resume
+
+    def resume_and_count() -> None:
+        counts.append(link.deliveries + link.accepted)
+        resume()
+
+    for number in range(MESSAGES):
+        sender.delivery(str(number))
+        sender.send(Message(body=f"m{number:03}").encode())
+        sender.advance()
+    with (
+        patch.object(driver, "LEAST_SLICE_SECONDS", 0.0),
+        patch.object(rig.driver.forwarder, "resume", resume_and_count),
+    ):
+        rig.settle_down()
+        bodies = re.findall(rb"\xa1\x04(m\d{3})", bytes(consumer.heard))
+        assert bodies == [b"m%03d" % number for number in range(MESSAGES)]
+        for delivery in consumer.deliveries["r"]:
+            delivery.update(delivery.ACCEPTED)
+            delivery.settle()
+        rig.settle_down()
+    assert link.accepted == link.deliveries == MESSAGES
+    assert not any(side.unfinished for side in rig.driver.connections.values())
+    assert sender.unsettled == 0
+    assert max(after - before for before, after in pairwise(counts)) <= MOST_AT_ONCE
 
 
 ATTACHING, ATTACHES = 30, 20

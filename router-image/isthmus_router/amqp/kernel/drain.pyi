@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 from isthmus_router.amqp.kernel.state import ConnectionState
@@ -18,10 +19,12 @@ class Drain:
     EMPTY: int
     TO_DO: int
     DONE: int
+    LATER: int
 
     def __init__(
         self,
         forwarder: Any,
+        slice_end: Callable[[float], float],
         delivery: type,
         stream: type,
         branch: type,
@@ -36,4 +39,4 @@ class Drain:
         outgoing_places: tuple[int, int],
         delivery_bytes: int,
     ) -> None: ...
-    def drain(self, collector: Any, links: dict[Any, Link]) -> int: ...
+    def drain(self, collector: Any, links: dict[Any, Link], end: float = 0) -> int: ...

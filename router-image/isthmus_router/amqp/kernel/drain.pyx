@@ -14,6 +14,7 @@ so.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy, memmove
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -27,6 +28,7 @@ from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_mes
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
 from isthmus_router.message.structure cimport Structure
 
+import time
 from collections import deque
 
 import cproton_ffi
@@ -111,6 +113,21 @@ cdef enum:
     _TO_DO = 1
     _DONE = 2
     _GO_ON = 3
+    _LATER = 4
+
+cdef enum:
+    UNTIMED = 8  # events that are dealt with before the clock is read again
+
+
+cdef inline double monotonic() noexcept nogil:
+    """Seconds by the clock of Python's `time.monotonic`."""
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
+if not abs(monotonic() - time.monotonic()) < 60:
+    raise ImportError("the interpreter's monotonic clock is another one than expected")
 
 
 include "balance.pxi"
@@ -150,8 +167,11 @@ cdef class Drain:
     """The event at the head is for Python."""
     DONE = _DONE
     """Python has dealt with the event at the head."""
+    LATER = _LATER
+    """The connection's slice is over, and events are left."""
 
     cdef object forwarder
+    cdef object slice_end
     cdef object settlement
     cdef PyObject *arrived
     cdef long took
@@ -190,14 +210,15 @@ cdef class Drain:
     cdef size_t delivery_bytes
 
     def __init__(
-        self, forwarder, delivery, stream, branch, passed,
+        self, forwarder, slice_end, delivery, stream, branch, passed,
         *, most_tag_bytes, most_unsettled, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
         outgoing_places, delivery_bytes,
     ):
-        """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
+        """`slice_end` is that of the driver; `delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
         its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
         buffer has; `outgoing_places` are the words of a session that count what waits there."""
         self.forwarder = forwarder
+        self.slice_end = slice_end
         self.section = b""
         self.delivery = delivery
         self.delivery_arrived = offset(delivery, "arrived")
@@ -231,10 +252,11 @@ cdef class Drain:
         self.outgoing_bytes, self.outgoing_deliveries = outgoing_places
         self.delivery_bytes = delivery_bytes
 
-    def drain(self, collector, dict links not None):
-        """Deal with events at the head of `collector`, as far as they are the common case: EMPTY, TO_DO or DONE.
+    def drain(self, collector, dict links not None, double end=0):
+        """Deal with events at the head of `collector`, as far as they are the common case: EMPTY, TO_DO, DONE or LATER.
 
-        `links` has those of the connection by their engine's pointer. The event of TO_DO and DONE is still there.
+        `links` has those of the connection by their engine's pointer. `end` of the connection's slice, by the monotonic
+        clock; without it, a slice begins. The event of TO_DO and DONE is still there.
         """
         cdef void *events = pointer(<PyObject *>collector)
         cdef void *event
@@ -243,12 +265,22 @@ cdef class Drain:
         cdef void *last = NULL
         cdef PyObject *link = NULL
         cdef object now = self.settlement.now
-        self.arrived = NULL
         cdef int state, kind
+        cdef int untimed = UNTIMED
+        cdef double time_now
+        self.arrived = NULL
         while True:
             event = pn_collector_peek(events)
             if event == NULL:
                 return _EMPTY
+            if untimed == 0:
+                untimed = UNTIMED
+                time_now = monotonic()
+                if end == 0:
+                    end = self.slice_end(time_now)
+                if time_now >= end:
+                    return _LATER
+            untimed -= 1
             pn = pn_event_delivery(event)
             if pn == NULL:
                 kind = pn_event_type(event)

@@ -106,7 +106,8 @@ _SINGLE, _NONE, _MULTICAST, _IN_PROCESS, _SELECTIVE = (
 class Forwarder:
     """Forwards for all connections of one router process."""
 
-    def __init__(self, core: RouterCore) -> None:
+    def __init__(self, core: RouterCore, slice_end: Callable[[float], float]) -> None:
+        """`slice_end` is `Driver.slice_end`."""
         self.core = core
         self.settlement = Settlement()
         self.dirty = self.settlement.dirty
@@ -139,15 +140,16 @@ class Forwarder:
         self.routed = RoutedLinks(self)
         self.inside = Inside(self)
         self.copies = Copies(self)
-        self.compiled = self._compiled()
+        self.compiled = self._compiled(slice_end)
 
-    def _compiled(self) -> Drain | None:
+    def _compiled(self, slice_end: Callable[[float], float]) -> Drain | None:
         """What deals with the common case instead of this; None where everything is done in Python."""
         if WHY_NOT_COMPILED is not None:
             log.warning("forwarding in Python", extra={"reason": WHY_NOT_COMPILED})
             return None
         return Drain(
             self,
+            slice_end,
             Delivery,
             Stream,
             Branch,
