@@ -13,9 +13,7 @@ _NAME = r"^([^*]|..)"
 """Anything but `*` alone."""
 
 Pattern = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s,]+$")]
-Patterns = Annotated[
-    list[Pattern], Field(max_length=128, json_schema_extra={"x-kubernetes-list-type": "set"})
-]
+Patterns = Annotated[list[Pattern], Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=65535)]
 Links = Annotated[int, Field(ge=0, le=2_147_483_647)]
 
@@ -66,7 +64,7 @@ class PolicyRules(Model):
                     Field(min_length=1, max_length=96, pattern=r"^([0-9A-Fa-f:.]+([/-][0-9A-Fa-f:.]+)?|\*)$"),
                 ]
             ],
-            Field(min_length=1, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            Field(min_length=1, max_length=64),
         ]
         | None
     ) = None
@@ -118,7 +116,7 @@ class PolicyGroup(PolicyRules):
 
     users: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=1024, pattern=_NAME)]],
-        Field(min_length=1, max_length=1024, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        Field(min_length=1, max_length=1024),
     ]
     """Users as they have authenticated: `USER@REALM` with a password, the certificate's subject (`CN=shop,O=acme`) with
     a client certificate, `anonymous` without either. Who is named by several groups belongs to the first of them."""

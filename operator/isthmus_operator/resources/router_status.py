@@ -37,7 +37,7 @@ class RouterInstanceStatus(Model):
     neighbors: (
         Annotated[
             list[Annotated[str, Field(max_length=253)]],
-            Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            Field(max_length=512),
         ]
         | None
     ) = None
