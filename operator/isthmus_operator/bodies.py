@@ -80,7 +80,9 @@ def _is_kept(
         made, most = _is_made_for(owner, kind, metadata), MAX_CHILD_VALUES
     else:  # a claim outlives its FlowLog
         made, most = kind == "PersistentVolumeClaim" and LABEL_FLOW_LOG in labels, MAX_CLAIM_VALUES
-    return made and values(dict(manifest), most) <= most
+    # A pod template has as many managed fields as values; their number has a bound of its own.
+    rest = {key: item for key, item in metadata.items() if key != "managedFields"}
+    return made and values({**manifest, "metadata": rest}, most) <= most
 
 
 def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any]) -> bool:

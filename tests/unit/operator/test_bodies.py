@@ -14,6 +14,7 @@ from isthmus_operator.decoding import LONG_BYTES, line, watched
 from isthmus_operator.handlers import children
 from isthmus_operator.handlers.watching import copied
 from isthmus_operator.names import CHILD_KINDS, LABEL_FLOW_LOG, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.resources.pods import MAX_POD_VALUES
 
 OURS = {LABEL_MANAGED_BY: MANAGER}
 ROUTER = {
@@ -70,6 +71,15 @@ def test_an_object_with_more_values_than_the_operator_gives_it_is_not_held(kind:
     assert retained(item, kind) == item
     item["spec"]["template"]["env"] = MANY
     assert len(json.dumps(retained(item, kind))) < 1_000
+
+
+def test_the_largest_pod_template_is_held_with_its_managed_fields() -> None:
+    [item] = (copy.deepcopy(item) for item in OWNERS["payments"][1] if item["kind"] == "StatefulSet")
+    variables = [{"name": f"V{number}", "value": "x"} for number in range(MAX_POD_VALUES // 3)]
+    item["spec"]["template"]["spec"]["containers"][0]["env"] = variables
+    fields = {f'k:{{"name":"V{number}"}}': {".": {}, "f:name": {}} for number in range(MAX_POD_VALUES // 3)}
+    item["metadata"]["managedFields"] = [{"manager": MANAGER, "fieldsV1": {"f:spec": fields}}] * 2
+    assert retained(item, "StatefulSet") == item
 
 
 @pytest.mark.parametrize("name", OWNERS)
