@@ -32,12 +32,12 @@ class Memory:
         """Of all results that are remembered."""
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """`function` with a memory. Its arguments are positional, and they and its results are bytes, texts, numbers,
-        moments, None, or tuples and frozen data classes of these. Errors are not remembered."""
+        """`function` with a memory. Its arguments and results are bytes, texts, numbers, moments, None, or tuples and
+        frozen data classes of these. Errors are not remembered."""
 
         @functools.wraps(function)
         def remembering(*args: P.args, **kwargs: P.kwargs) -> R:
-            key = _digest(function.__qualname__, args)
+            key = _digest(f"{function.__module__}.{function.__qualname__}", (*args, *sorted(kwargs.items())))
             with self._lock:
                 if key in self._results:
                     self._results.move_to_end(key)

@@ -53,6 +53,16 @@ def test_a_function_is_called_once_for_equal_arguments() -> None:
     assert calls == kinds
 
 
+def test_named_arguments_count() -> None:
+    memory = Memory(MIB)
+
+    @memory
+    def tells(*, name: str) -> str:
+        return name
+
+    assert [tells(name="a"), tells(name="b"), tells(name="a")] == ["a", "b", "a"]
+
+
 def test_what_was_not_used_for_the_longest_time_is_forgotten_first() -> None:
     calls = []
     size = ENTRY_BYTES + len(b"x" * 1_000) + 64
