@@ -83,6 +83,16 @@ def controller(manifest: Manifest) -> Mapping[str, Any] | None:
     return next((item for item in references if item.get("controller")), None)
 
 
+def by_controller(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    """Objects by the uid of their controller, without those that have none."""
+    found: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        owner = controller(manifest)
+        if owner is not None:
+            found.setdefault(str(owner.get("uid")), []).append(manifest)
+    return found
+
+
 def owner_reference(owner: Owner | SslProfile) -> dict[str, Any]:
     """What makes `owner` the controller of an object that bears it."""
     return {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apply import Identity, Outcome, Owner, controller, identity
+from .apply import Identity, Outcome, Owner, by_controller, controller, identity
 from .cluster import Manifest
 from .facts import block, complaint
 from .flow_reports import parse_collector, parse_progress
@@ -111,7 +111,7 @@ def flow_facts(
     pods = list(pods)
     collectors = _grouped(pods, LABEL_FLOW_LOG)
     drivers = _grouped(_drivers(pods), LABEL_FLOW_ANALYSIS)
-    jobs = _by_controller(item for (kind, _), item in live.items() if kind == "Job")
+    jobs = by_controller(item for (kind, _), item in live.items() if kind == "Job")
     return FlowFacts(
         {
             name: (
@@ -151,15 +151,6 @@ def _controlled(manifest: Manifest | None, owner: Owner) -> Manifest | None:
     """`manifest`, unless another resource than `owner` controls it, or none."""
     found = controller(manifest) if manifest is not None else None
     return manifest if found is not None and found.get("uid") == owner.metadata.uid else None
-
-
-def _by_controller(items: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    found: dict[str, list[Manifest]] = {}
-    for item in items:
-        owner = controller(item)
-        if owner is not None:
-            found.setdefault(str(owner.get("uid")), []).append(item)
-    return found
 
 
 def claims_beside(owner: Owner, model: NamespaceModel) -> dict[Identity, Owner]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apply import Outcome, controller
+from .apply import Outcome, by_controller
 from .certificate_reports import parse_gossip_router
 from .cluster import Manifest
 from .facts import block, complaint
@@ -73,9 +73,7 @@ def gossip_facts(
     model: NamespaceModel, children: Mapping[str, Sequence[Manifest]], pods: Iterable[Manifest]
 ) -> Mapping[str, GossipFacts]:
     """By name. `children` are live objects by the uid of their controller, `pods` those with the operator's label."""
-    by_workload: dict[str, list[Manifest]] = {}
-    for pod in pods:
-        by_workload.setdefault(str((controller(pod) or {}).get("uid")), []).append(pod)
+    by_workload = by_controller(pods)
     return {
         name: GossipFacts.of(found, children.get(found.metadata.uid, ()), by_workload)
         for name, found in model.gossip_routers.items()

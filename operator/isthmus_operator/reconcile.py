@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from . import events, metrics
-from .apply import Applier, Identity, Outcome, controller, version_of
+from .apply import Applier, Identity, Outcome, by_controller, version_of
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
@@ -131,7 +131,7 @@ class Reconciliation:
         live = self._applier.answered(live)
         pods = store.pod_views(self._namespace)
         all_pods = store.pods_of(self._namespace)
-        children = _by_owner(live)
+        children = by_controller(live.values())
         by_router = _by_router(model, pods, children)
         gossip = gossip_facts(model, children, all_pods)
         self._observe(model, by_router, all_pods, gossip)
@@ -251,7 +251,7 @@ class Reconciliation:
         desired = (item for _, objects in rendering.desired.values() for item in objects)
         self._applier.retain(live, desired)
         wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
-        children = _by_owner(live)
+        children = by_controller(live.values())
         outcomes = await asyncio.gather(
             *(
                 self._applier.converge(
@@ -526,16 +526,6 @@ def _unheard(rendering: Rendering, facts: Mapping[str, RouterFacts]) -> set[tupl
         for name, sections in link_routes.items()
         if any(router in sections for router in routers)
     }
-
-
-def _by_owner(live: Mapping[Identity, Manifest]) -> dict[str, list[Manifest]]:
-    """Objects by the uid of their controller."""
-    found: dict[str, list[Manifest]] = {}
-    for manifest in live.values():
-        owner = controller(manifest)
-        if owner is not None:
-            found.setdefault(str(owner.get("uid")), []).append(manifest)
-    return found
 
 
 def _by_router(
