@@ -18,7 +18,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.linkroute.table import SHOWN, Declaration
-from isthmus_router.policy.counters import Denial
+from isthmus_router.policy.denied import detach_denied
 from isthmus_router.policy.grant import Grant
 
 log = logging.getLogger("POLICY")
@@ -76,22 +76,10 @@ class RightsReview:
     def _detach(self, link: Link, declaration: Declaration) -> None:
         if link not in self._routing.routed:
             return
-        grant: Grant | None = link.connection.grant
-        if grant is not None:
-            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
         condition = Condition(
             UNAUTHORIZED, f"this user may not take links to {declaration.pattern[:SHOWN]!r} any more"
         )
-        log.info(
-            "link closed",
-            extra={
-                "connection": link.connection.id,
-                "link": link.name,
-                "condition": condition.name,
-                "description": condition.description,
-            },
-        )
-        self._routing.core.port.detach_link(link, condition)
+        detach_denied(self._routing.core.port, link, link.connection.grant, condition)
 
 
 def _may_have(connection: Connection, declaration: Declaration) -> bool:

@@ -41,7 +41,7 @@ class AddressEntries:
         self._common = _Compiled((word for word in words if USER not in word), "", patterns=patterns)
 
     def of(self, user: str) -> AddressRules:
-        """What `user` may use; who has no name, nothing of their own."""
+        """What `user` may use. Without a name, entries with `${user}` do not apply."""
         if not user or not self._of_users:
             return AddressRules((self._common,))
         return AddressRules((self._common, _Compiled(self._of_users, user, patterns=self._patterns)))

@@ -21,6 +21,7 @@ from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import SectionError
 from isthmus_router.policy.counters import Denial, DenialCounters
+from isthmus_router.policy.denied import detach_denied
 from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
 from isthmus_router.policy.names import CONNECTOR_GROUP
 from isthmus_router.policy.rules import Group, Ruleset, Vhost
@@ -333,17 +334,7 @@ class PolicyEnforcer:
             self._core.set_guard(link, guard)
             condition = _wrong_with_arriving(link, guard)
         if grant is not None and condition is not None:
-            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
-            log.info(
-                "link closed",
-                extra={
-                    "connection": link.connection.id,
-                    "link": link.name,
-                    "condition": condition.name,
-                    "description": condition.description,
-                },
-            )
-            self._core.port.detach_link(link, condition)
+            detach_denied(self._core.port, link, grant, condition)
 
 
 def _wrong_with_arriving(link: Link, guard: MessageGuard | None) -> Condition | None:
