@@ -11,9 +11,9 @@ from tests.unit.operator.test_conflicts import OWNERS
 
 from isthmus_operator.bodies import retained
 from isthmus_operator.decoding import LONG_BYTES, line, watched
-from isthmus_operator.handlers import children
+from isthmus_operator.handlers import children, pods
 from isthmus_operator.handlers.watching import copied
-from isthmus_operator.names import CHILD_KINDS, LABEL_FLOW_LOG, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import ANNOTATION_SYNC, CHILD_KINDS, LABEL_FLOW_LOG, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.resources.pods import MAX_POD_VALUES
 
 OURS = {LABEL_MANAGED_BY: MANAGER}
@@ -114,3 +114,12 @@ def test_of_a_job_that_a_cron_job_has_made_only_the_run_is_held() -> None:
 
 def test_every_kind_that_the_operator_makes_is_watched_in_this_way() -> None:
     assert {*children.KINDS, "Secret"} == set(CHILD_KINDS)
+
+
+def test_of_the_annotations_of_a_pod_only_the_operators_own_is_held() -> None:
+    others = {f"a{number}": "x" * 2_000 for number in range(100)}
+    metadata = {"name": "p", "uid": "u", "labels": OURS, "annotations": {**others, ANNOTATION_SYNC: "7"}}
+    kept = pods.copied({"metadata": metadata, "spec": {"containers": MANY}, "status": {"phase": "Running"}})
+    assert kept["metadata"] == {**metadata, "annotations": {ANNOTATION_SYNC: "7"}}
+    assert kept["status"] == {"phase": "Running"}
+    assert "spec" not in kept
