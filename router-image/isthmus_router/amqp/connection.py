@@ -17,6 +17,7 @@ from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
+from isthmus_router.amqp.freeing import Freeing
 from isthmus_router.amqp.kernel.handles import forget, written
 from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.remains import Remains
@@ -46,6 +47,8 @@ MOST_OWED = 1000
 """Answers that a client has not taken when the router stops reading from it."""
 MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
+FEW_FRAMES = 1000
+"""A connection with no more of them has few links and deliveries. A thread frees others, which may take 0.1 s."""
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
 
 _LOCAL_ACTIVE = 2
@@ -91,8 +94,9 @@ class AmqpConnection(ConnectionState):
         self.remote_cost = 1
         self.detached = Detached(self)
         self.remains = Remains(self)
+        self.freeing = Freeing(self)
         self.opened = False
-        self.leaving = self.had_many_links = False
+        self.leaving = False
         """Its links are forgotten, one after the other; the engine must keep them until that is done."""
         self.peer_left = False
         """Nothing more will arrive."""
@@ -428,8 +432,7 @@ class AmqpConnection(ConnectionState):
         set_condition(lib.pn_transport_condition(self.transport), condition.name, condition.description)
         lib.pn_transport_close_tail(self.transport)
         self.leave_core()
-        while lib.pn_collector_peek(self.collector):
-            lib.pn_collector_pop(self.collector)
+        lib.pn_collector_release(self.collector)
         self.driver.touch(self)
         self._timers.append(
             self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "the close could not be sent")
@@ -452,7 +455,7 @@ class AmqpConnection(ConnectionState):
             self._forget([link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK])
             links = list(self.links.values())
             self.links.clear()
-            self.leaving = self.had_many_links = True
+            self.leaving = True
             self.driver.work(self._leave(core, links))
             return
         self._forget(list(self.links.values()))
@@ -480,6 +483,8 @@ class AmqpConnection(ConnectionState):
             self.links.clear()
         self._left(core)
         self.leaving = False
+        if self.closed:
+            self._free()
 
     def _left(self, core: Connection) -> None:
         self.markers.end()
@@ -515,24 +520,11 @@ class AmqpConnection(ConnectionState):
             },
         )
         self.owner.closed(self, reason)
-        # The engine's objects may still be in use further up the call stack.
-        self.driver.loop.call_soon(self._free)
+        if not self.leaving:
+            # The engine's objects may still be in use further up the call stack.
+            self.driver.loop.call_soon(self._free)
 
     def _free(self) -> None:
-        if self.leaving or self.had_many_links:
-            self.driver.work(self._free_in_steps())
-        else:
-            self._free_engine()
-
-    def _free_in_steps(self) -> Iterator[None]:
-        while self.leaving:
-            yield
-        while link := lib.pn_link_head(self.pn, 0):
-            lib.pn_link_free(link)
-            yield
-        self._free_engine()
-
-    def _free_engine(self) -> None:
         self.links.clear()
         forget(self)
         forget_login(self.transport)
@@ -542,9 +534,18 @@ class AmqpConnection(ConnectionState):
         lib.pn_connection_collect(self.pn, ffi.NULL)
         lib.pn_collector_release(self.collector)
         self.sessions.release()
-        lib.pn_connection_release(self.pn)
-        lib.pn_decref(self.pn)
+        frames = lib.pn_transport_get_frames_input(self.transport)
+        frames += lib.pn_transport_get_frames_output(self.transport)
         self.driver.free_engine(self.transport, self.collector)
+        if frames <= FEW_FRAMES:
+            _free_connection(self.pn)
+            self._freed()
+        else:
+            free = self.driver.loop.run_in_executor(None, _free_connection, self.pn)
+            free.add_done_callback(lambda _: self._freed())
+
+    def _freed(self) -> None:
+        """The engine has nothing of the connection any more."""
         self.remains.connection_freed()
         self.driver.flush()
 
@@ -560,3 +561,9 @@ class AmqpConnection(ConnectionState):
         self.remains.session_ended(session)
         self.markers.answered(session)
         self.answers.forget(session)
+
+
+def _free_connection(pn: Pointer) -> None:
+    """Free what the engine has of a connection that has neither transport nor collector."""
+    lib.pn_connection_release(pn)
+    lib.pn_decref(pn)

@@ -146,11 +146,7 @@ class Detached:
                 of.cut_short.remove(link)
                 self._cramped.setdefault(session, None)
         if of is None or link not in of.left:
-            lib.pn_link_free(link)
-            self._connection.remains.link_freed(session, link)
-            self._freed.add(session)
-            self._connection.after_write = True
-            self._connection.driver.touch(self._connection)
+            self._connection.freeing.free(session, link)
         elif self._left > MOST_LEFT:
             self._connection.close(Condition("amqp:session:errant-link", "too many links that are detached"))
         if session in self._cramped:
@@ -159,6 +155,11 @@ class Detached:
             if len(self._connection.sessions.receivers(session)) <= FEW_LINKS:
                 self._due.add(session)
                 self._connection.after_write = True
+
+    def link_freed(self, session: Pointer) -> None:
+        """A link of a session has been freed."""
+        self._freed.add(session)
+        self._connection.after_write = True
 
     def written(self) -> None:
         """The engine has written everything, so that no freed link can be named any more."""
@@ -181,7 +182,7 @@ class Detached:
                 yield
 
     def _make_room(self, session: Pointer) -> None:
-        if session in self._freed:
+        if session in self._freed or self._connection.freeing.is_freeing(session):
             return
         hidden = self._cramped[session]
         if hidden is not None and lib.pn_link_queued(hidden) > 1:

@@ -20,7 +20,6 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.heartbeats import Heartbeats
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
-from isthmus_router.amqp.kernel.handles import handle
 from isthmus_router.amqp.logins import Logins
 from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
@@ -292,6 +291,7 @@ class Driver:
         """A link is gone on the wire."""
         connection: AmqpConnection = link.connection.io
         connection.sessions.link_gone(link)
+        connection.freeing.retain(link)
         self.activity.forget(link)
         link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
@@ -368,22 +368,15 @@ class Driver:
             return
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
-        settled = 0
-        if link.incoming:
-            if not link.routed:  # else the outcome is that of the other end
-                self.forwarder.settlement.sender_cut_off(link)
-        # The engine would keep the deliveries until the peer answers, which it need not do.
-        elif link.routed:
-            settled = self.forwarder.routed.settle_all(link)
-        else:
-            for delivery in link.unsettled:
-                lib.pn_delivery_settle(handle(delivery))
+        if link.incoming and not link.routed:  # else the outcome is that of the other end
+            self.forwarder.settlement.sender_cut_off(link)
+        unsettled = () if link.incoming else tuple(link.unsettled)
         lib.pn_link_close(pn)
         if not link.incoming:
             driver.detached.closed(link)
         self.touch(driver)
         self.forget_link(link)
-        driver.remains.settled(link, settled)
+        driver.freeing.settle(link, unsettled)
         if link.peer_detached:
             driver.detached.answered(pn)
 

@@ -125,7 +125,9 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             if delivery_tag(delivery).size > MOST_TAG_BYTES:
                 connection.break_off(LONG_TAG)
             elif link is None:
-                if lib.pn_link_is_receiver(pn_link):
+                if connection.freeing.knows(pn_link, delivery):
+                    pass
+                elif lib.pn_link_is_receiver(pn_link):
                     connection.detached.came(pn_link)
                 else:
                     connection.detached.unknown(pn_link, None)
@@ -406,19 +408,17 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     if not connection.sessions.has_begun(session):
         connection.break_off(SESSION_TWICE)
         return None
+    connection.detached.session_ended(session)
+    connection.freeing.session_ended(session)
     links = connection.sessions.some_links(session, MANY_LINKS + 1)
-    if len(links) > MANY_LINKS:
-        connection.detached.session_ended(session)
-        for link in links:
-            pn = link.io
-            if connection.links.get(pn) is link:
-                _forget(connection, pn, link)
-                # The engine would free all of them when it frees the session.
-                lib.pn_link_free(pn)
-        return AGAIN
     for link in links:
-        if connection.links.get(link.io) is link:  # the end of one can be that of another
-            _forget(connection, link.io, link)
+        pn = link.io
+        if connection.links.get(pn) is link:  # the end of one can be that of another
+            _forget(connection, pn, link)
+            # The engine would free all of them when it frees the session.
+            connection.freeing.free(session, pn)
+    if len(links) > MANY_LINKS or connection.freeing.is_freeing(session):
+        return AGAIN
     connection.session_ended(session)
     lib.pn_session_close(session)
     lib.pn_session_free(session)

@@ -463,21 +463,12 @@ class RoutedLinks:
             rest = Rest(link.allowance, dict.fromkeys((link, other), len(link.unsettled)))
             for half in (link, other):
                 half.connection.io.remains.retain(half, rest)
-        (link if link.incoming else other).unsettled.clear()
+        incoming = link if link.incoming else other
+        incoming.connection.io.freeing.retain(incoming)
+        incoming.unsettled.clear()
         for half in (link, other):
             half.allowance.waiting.pop(half, None)
         self.go_on(link.allowance)
-
-    def settle_all(self, out: Link) -> int:
-        """The router is about to detach an OUT half, and the engine would retain its deliveries until the peer answers.
-        Returns how many of them it frees with the next write."""
-        sent = 0
-        for number in out.unsettled:
-            delivery = handle(number)
-            sent += is_sent(delivery)
-            if not pn_delivery_partial(delivery):  # the engine would send what there is as if that were all
-                pn_delivery_settle(delivery)
-        return sent
 
 
 def _has_more(link: Link, out: Link) -> bool:
