@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from isthmus_router.policy.hosts import network_of
+from isthmus_router.client_hosts import network_of
 
 MOST = 512
 MOST_OF_HOST = 256

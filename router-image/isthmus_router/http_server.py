@@ -1,8 +1,9 @@
 """A small HTTP server that no client can hold up: one thread, a bounded number of connections.
 
 Every connection is for one request. Whoever idles, sends byte by byte or does not take the answer is let go
-at a deadline, or as soon as somebody else needs the place: where a limit is reached, the oldest connection
-goes, since an honest request is a matter of milliseconds.
+at a deadline, or as soon as somebody else needs the place: where a limit is reached, the oldest connection of the host
+that has the most goes, since an honest request is a matter of milliseconds. A host that opens more connections than
+probes and scrapes need is not listened to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from isthmus_router.client_hosts import network_of
 from isthmus_router.descriptors import reserve
+from isthmus_router.handshakes import Handshakes
 from isthmus_router.http_hosts import VARIABLE, AnswersHost, hosts
 
 logger = logging.getLogger("HTTP")
@@ -41,7 +44,16 @@ MAX_ARRIVING = 128
 MAX_REFUSED = 16
 """Connections that are told why their request is refused."""
 
-_BACKLOG = 64
+BURST, RATE = 500, 100
+"""Connections that one host may open at once, and in each second after that."""
+
+MOST_HOSTS = 1024
+"""Of which it is known how many connections they have opened."""
+
+PAUSE_SECONDS = 1.0
+"""Until connections are accepted again when no descriptors are left."""
+
+_BACKLOG = 1024
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[0-9]\r?\n")
 
 
@@ -76,26 +88,45 @@ class _RefusedError(Exception):
         self.answer = answer
 
 
+class Arrivals:
+    """How many connections each host may open: `burst` at once, and `rate` more in each second."""
+
+    def __init__(self, burst: int = BURST, rate: int = RATE) -> None:
+        self._burst, self._rate = burst, rate
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Connections that count, as of a time, by host."""
+
+    def __len__(self) -> int:
+        return len(self._spent)
+
+    def allow(self, host: str, now: float) -> bool:
+        """Whether another connection of a host may be opened; if so it counts."""
+        spent, at = self._spent.pop(host, (0.0, now))
+        spent = max(0.0, spent - self._rate * (now - at))
+        allowed = spent <= self._burst - 1
+        self._spent[host] = spent + allowed, now
+        if len(self._spent) > MOST_HOSTS:
+            del self._spent[next(iter(self._spent))]
+        return allowed
+
+
 class _Places:
-    """At most `limit` connections; another one takes the place of the oldest."""
+    """At most `limit` connections; another one takes the place of the oldest of the host that has the most."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._taken = Handshakes[asyncio.Task[Any]](limit, limit)
+        self.tasks: set[asyncio.Task[Any]] = set()
 
-    @property
-    def tasks(self) -> list[asyncio.Task[Any]]:
-        return list(self._tasks)
-
-    def enter(self, task: asyncio.Task[Any]) -> None:
-        while len(self._tasks) >= self._limit:
-            oldest = next(iter(self._tasks))
-            del self._tasks[oldest]
-            oldest.cancel()
-        self._tasks[task] = None
+    def enter(self, task: asyncio.Task[Any], address: str) -> None:
+        self.tasks.add(task)
+        displaced = self._taken.begun(task, address)
+        if displaced is not None:
+            self.leave(displaced)
+            displaced.cancel()
 
     def leave(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
+        self.tasks.discard(task)
+        self._taken.ended(task)
 
 
 class HttpServer:
@@ -112,6 +143,8 @@ class HttpServer:
         self._arriving = _Places(min(MAX_ARRIVING, room))
         self._refused = _Places(min(MAX_REFUSED, room))
         self._answering = {path: _Places(route.limit) for path, route in routes.items()}
+        self._arrivals = Arrivals()
+        self._conversations: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -142,25 +175,52 @@ class HttpServer:
 
     async def _serve(self, listening: socket.socket, started: Future[None]) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(
-            self._connected, sock=listening, limit=HEAD_BYTES, backlog=_BACKLOG
-        )
+        listening.setblocking(False)
+        listening.listen(_BACKLOG)
+        self._loop.add_reader(listening, self._accept, listening)
         started.set_result(None)
         await self._stopping.wait()
-        server.close()
-        for task in self._arriving.tasks:
+        self._loop.remove_reader(listening)
+        for task in list(self._arriving.tasks):
             task.cancel()
         unfinished = [task for places in self._answering.values() for task in places.tasks]
         if unfinished:
             await asyncio.wait(unfinished, timeout=SEND_SECONDS)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listening: socket.socket) -> None:
+        assert self._loop is not None
+        for _ in range(_BACKLOG):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors are left
+                logger.warning("cannot accept connections", extra={"reason": error.strerror})
+                self._loop.remove_reader(listening)
+                self._loop.call_later(PAUSE_SECONDS, self._accept_again, listening)
+                return
+            if not self._arrivals.allow(network_of(address[0]), self._loop.time()):
+                accepted.close()  # which costs a hundredth of an answer
+                continue
+            conversation = self._loop.create_task(self._connected(accepted, address[0]))
+            self._conversations.add(conversation)
+            conversation.add_done_callback(self._conversations.discard)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        assert self._loop is not None
+        assert self._stopping is not None
+        if not self._stopping.is_set():
+            self._loop.add_reader(listening, self._accept, listening)
+
+    async def _connected(self, accepted: socket.socket, address: str) -> None:
         task = asyncio.current_task()
         assert task
+        accepted.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=accepted, limit=HEAD_BYTES)
         # So that `drain` waits for everything to be sent, and nothing is written into an unbounded buffer.
         writer.transport.set_write_buffer_limits(0)
         try:
-            await self._converse(task, reader, writer)
+            await self._converse(task, address, reader, writer)
         except (OSError, TimeoutError) as error:
             logger.debug("request broken off", extra={"reason": repr(error)})
         except asyncio.CancelledError:
@@ -169,10 +229,14 @@ class HttpServer:
             writer.transport.abort()
 
     async def _converse(
-        self, task: asyncio.Task[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        task: asyncio.Task[Any],
+        address: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         method, places = b"GET", self._refused
-        self._arriving.enter(task)
+        self._arriving.enter(task, address)
         try:
             method, path, host = await _request(reader)
             route = self._routes.get(path)
@@ -187,7 +251,7 @@ class HttpServer:
             route, answer = None, error.answer
         finally:
             self._arriving.leave(task)
-        places.enter(task)
+        places.enter(task, address)
         try:
             if route is not None:
                 answer = await route.answer()

@@ -13,10 +13,11 @@ from http import HTTPStatus
 import pytest
 
 from isthmus_router import http_server
-from isthmus_router.http_server import Answer, HttpServer, Route, text
+from isthmus_router.http_server import Answer, Arrivals, HttpServer, Route, text
 
 SOON = 4.0
 """Seconds; less than a request waits where others have taken all places (`HEAD_SECONDS`, `SEND_SECONDS`)."""
+OTHER_HOST = "127.0.0.2"
 LARGE = b"x" * 16_000_000
 """More than the send buffer of a socket takes."""
 
@@ -80,9 +81,9 @@ class Connection:
         self.writer.transport.abort()
 
 
-async def connect(server: Server) -> Connection:
+async def connect(server: Server, address: str = "127.0.0.1") -> Connection:
     async with asyncio.timeout(10):
-        return Connection(*await asyncio.open_connection("127.0.0.1", server.port))
+        return Connection(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0)))
 
 
 async def exchange(server: Server, data: bytes) -> bytes:
@@ -101,11 +102,13 @@ async def quick(server: Server) -> float:
 
 
 @contextlib.asynccontextmanager
-async def many(server: Server, number: int, data: bytes = b"") -> AsyncIterator[list[Connection]]:
+async def many(
+    server: Server, number: int, data: bytes = b"", address: str = "127.0.0.1"
+) -> AsyncIterator[list[Connection]]:
     connections = []
     try:
         for _ in range(number):
-            connections.append(await connect(server))
+            connections.append(await connect(server, address))
             connections[-1].send(data)
         yield connections
     finally:
@@ -185,6 +188,43 @@ async def test_one_path_does_not_take_the_places_of_another(server: Server) -> N
         for _ in range(4):
             assert await asyncio.to_thread(server.held.acquire, timeout=10)
         assert await quick(server) < SOON
+
+
+async def test_another_host_takes_no_place_of_a_request(server: Server) -> None:
+    async with await connect(server) as honest:
+        honest.send(b"GET /held HTTP/1.1\r\n\r\n")
+        assert await asyncio.to_thread(server.held.acquire, timeout=10)
+        async with many(server, 20, b"GET /held HTTP/1.1\r\n\r\n", OTHER_HOST) as others:
+            assert await others[0].rest() == b""  # another one of that host has its place
+            server.released.set()
+            assert (await honest.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_host_that_opens_too_many_connections_is_not_answered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.server, "_arrivals", Arrivals(burst=10, rate=0))
+    for number in range(20):
+        async with await connect(server, OTHER_HOST) as connection:
+            connection.send(b"GET /quick HTTP/1.1\r\n\r\n")
+            answer = await connection.rest()
+            assert answer.startswith(b"HTTP/1.1 200 ") if number < 10 else answer == b""
+    assert await quick(server) < SOON
+
+
+def test_a_host_may_open_a_burst_of_connections_and_then_some_in_each_second() -> None:
+    arrivals = Arrivals(burst=5, rate=2)
+    assert [arrivals.allow("a", 1.0) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert arrivals.allow("b", 1.0)
+    assert [arrivals.allow("a", 2.0) for _ in range(3)] == [True, True, False]
+    assert [arrivals.allow("a", 100.0) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_few_hosts_are_remembered() -> None:
+    arrivals = Arrivals()
+    for number in range(2 * http_server.MOST_HOSTS):
+        arrivals.allow(str(number), 1.0)
+    assert len(arrivals) == http_server.MOST_HOSTS
 
 
 @pytest.mark.parametrize(

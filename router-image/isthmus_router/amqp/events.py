@@ -24,6 +24,7 @@ from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_attach, symbols
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
+from isthmus_router.client_hosts import network_of
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
@@ -38,7 +39,6 @@ from isthmus_router.message.types import ULong
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant
 from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
-from isthmus_router.policy.hosts import network_of
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection

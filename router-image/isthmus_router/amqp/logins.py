@@ -16,7 +16,7 @@ from collections.abc import Callable
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
-from isthmus_router.policy.hosts import network_of
+from isthmus_router.client_hosts import network_of
 from isthmus_router.policy.logins import LoginThrottle
 
 log = logging.getLogger("SERVER")

@@ -9,8 +9,6 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Range = tuple[Address, Address]
 
 ANYWHERE = "*"
-IPV6_PREFIX = 64
-"""A host has the addresses of such a network to itself, as a rule."""
 _LOCALHOST = ("127.0.0.1", "::1")
 
 
@@ -38,13 +36,6 @@ def host_ranges(text: str) -> list[Range]:
     if int(low) > int(high):
         raise ValueError(f"{text!r} has the greater address first")
     return [(low, high)]
-
-
-def network_of(address: str) -> str:
-    """What the IP addresses of one host have in common: the address, or the IPv6 network."""
-    if ":" not in address:
-        return address
-    return str(ipaddress.IPv6Network((address.partition("%")[0], IPV6_PREFIX), strict=False))
 
 
 class RemoteHosts:

@@ -3,7 +3,7 @@
 import pytest
 
 from isthmus_router.amqp.logins import name_in
-from isthmus_router.policy.hosts import network_of
+from isthmus_router.client_hosts import network_of
 from isthmus_router.policy.logins import MOST_HOSTS, MOST_NAMES, LoginThrottle
 
 ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
@@ -85,6 +85,7 @@ def test_tables_are_bounded() -> None:
         ("192.0.2.1", "192.0.2.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
     ],
 )
 def test_a_host_is_an_ipv4_address_or_an_ipv6_network(address: str, host: str) -> None:
