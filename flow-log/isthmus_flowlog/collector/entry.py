@@ -118,7 +118,7 @@ class Process:
         self.collector.stopping = True
         self._thread.join(STOP_SECONDS / 3)
         left = self.store.stop(deadline)
-        self._server.shutdown()
+        self._server.stop()
         self._held.close()
         logger.info("collector ended", extra={"rows_left_in_journal": left, "failure": failure})
         return 0 if failure is None else 1

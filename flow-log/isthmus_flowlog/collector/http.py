@@ -1,61 +1,57 @@
-"""HTTP for probes, status and metrics: `/healthz`, `/readyz`, `/status`, `/metrics`."""
+"""HTTP for probes, status and metrics (`/healthz`, `/readyz`, `/status`, `/metrics`), by the server of routers."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from isthmus_flowlog.collector.metrics import CONTENT_TYPE
 from isthmus_router.http_hosts import hosts
+from isthmus_router.http_server import Answer, HttpServer, Route, text
 
-MOST_REQUESTS = 16
-"""At a time; more are turned away."""
-REQUEST_SECONDS = 5.0
-"""From the connection to the end of the answer."""
+MAX_PROBES = 64
+MAX_DOCUMENTS = 8
 REST = 4
 """Times as long as an answer took is the pause before the next one of its path: no flood takes more of a processor."""
 LONGEST_REST_SECONDS = 1.0
-_OF_ANY_HOST = frozenset({"/healthz", "/readyz"})
-"""Probes, whose answers are of no use to a web page."""
-
-Answer = tuple[HTTPStatus, str, bytes]
-
-
-def text(reason: str | None, well: str) -> Answer:
-    """200 and `well`, or 503 and the reason."""
-    status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, "text/plain; charset=utf-8", f"{reason or well}\n".encode()
 
 
 class _Paced:
-    """An answer that is computed again and again, but not all of the time."""
+    """A document that is computed again and again, but not all of the time."""
 
-    def __init__(self, answer: Callable[[], Answer]) -> None:
-        self._answer = answer
-        self._lock = threading.Lock()
+    def __init__(self, content_type: str, compute: Callable[[], bytes]) -> None:
+        self._content_type = content_type
+        self._compute = compute
+        self._lock = asyncio.Lock()
         self._not_before = 0.0
 
-    def __call__(self) -> Answer:
-        with self._lock:
-            time.sleep(min(max(0.0, self._not_before - time.monotonic()), LONGEST_REST_SECONDS))
-            begun = time.thread_time()
-            found = self._answer()
-            self._not_before = time.monotonic() + REST * (time.thread_time() - begun)
-            return found
+    async def __call__(self) -> Answer:
+        async with self._lock:
+            await asyncio.sleep(min(max(0.0, self._not_before - time.monotonic()), LONGEST_REST_SECONDS))
+            return Answer(HTTPStatus.OK, self._content_type, await asyncio.to_thread(self._timed))
+
+    def _timed(self) -> bytes:
+        begun = time.thread_time()
+        found = self._compute()
+        self._not_before = time.monotonic() + REST * (time.thread_time() - begun)
+        return found
 
 
-class Server(ThreadingHTTPServer):
-    """Answers on its own threads, a bounded number of them."""
+def _probe(trouble: Callable[[], str | None], well: str) -> Callable[[], Awaitable[Answer]]:
+    async def answer() -> Answer:
+        reason = trouble()
+        return text(HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE, reason or well)
 
-    daemon_threads = True
+    return answer
+
+
+class Server:
+    """The HTTP port of a collector."""
 
     def __init__(
         self,
@@ -68,71 +64,26 @@ class Server(ThreadingHTTPServer):
         metrics: Callable[[], bytes],
     ) -> None:
         """OSError when the port cannot be had."""
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
-        self.routes: dict[str, Callable[[], Answer]] = {
-            "/healthz": lambda: text(not_healthy(), "ok"),
-            "/readyz": lambda: text(not_ready(), "ready"),
-            "/status": _Paced(lambda: (HTTPStatus.OK, "application/json", json.dumps(status()).encode())),
-            "/metrics": _Paced(lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics())),
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
+        status_document = _Paced("application/json", lambda: json.dumps(status()).encode())
+        routes = {
+            "/healthz": Route(_probe(not_healthy, "ok"), MAX_PROBES, any_host=True),
+            "/readyz": Route(_probe(not_ready, "ready"), MAX_PROBES, any_host=True),
+            "/status": Route(status_document, MAX_DOCUMENTS),
+            "/metrics": Route(_Paced(CONTENT_TYPE, metrics), MAX_DOCUMENTS),
         }
-        self.answers_host = hosts(os.environ, host)
-        self._places = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._http = HttpServer("http", routes, hosts(os.environ, host))
+
+    @property
+    def port(self) -> int:
+        """Port listened on; useful when the one asked for is 0."""
+        return int(self._socket.getsockname()[1])
 
     def start(self) -> None:
         """Answer from now on."""
-        threading.Thread(target=self.serve_forever, name="http", daemon=True).start()
+        self._http.start(self._socket)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """As the base class, if there is a place."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As the base class, until the time is over."""
-        deadline = threading.Timer(REQUEST_SECONDS, _cut_off, (request,))
-        deadline.daemon = True
-        deadline.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            deadline.cancel()
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is none of our business."""
-
-
-def _cut_off(request: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_SECONDS
-    server: Server
-
-    def do_GET(self) -> None:
-        """Answer."""
-        path = self.path.partition("?")[0]
-        route = self.server.routes.get(path)
-        if path not in _OF_ANY_HOST and not self.server.answers_host(self.headers.get("Host")):
-            status, kind, body = HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"not answered for this Host\n"
-        elif route is None:
-            known = ", ".join(self.server.routes)
-            status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", f"there are {known}\n".encode()
-        else:
-            status, kind, body = route()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Probes are not logged."""
+    def stop(self) -> None:
+        """Answer what is being answered, and nothing more."""
+        self._http.stop()
