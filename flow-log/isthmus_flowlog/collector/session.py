@@ -171,6 +171,7 @@ class Session:
             self.beacons_ignored += 1
             return []
         source = Source(beacon.source, heard_at=now, silent_since=now)
+        source.numbers.heard(beacon.number, now)  # so that it is noticed if the next message is lost
         self.sources[source.name] = source
         for address in source.addresses:
             self._by_address[address] = source
