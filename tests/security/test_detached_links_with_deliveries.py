@@ -6,18 +6,15 @@ receiver has got are settled when the router detaches its link.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
-from typing import Self
 
 import pytest
 from tests.integration.support.by_hand import (
     ByHand,
     body,
     credit_frame,
-    open_frame,
     receive_from,
     send_to,
     transfer_frame,
@@ -37,7 +34,7 @@ from tests.integration.support.raw import (
 from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary
 from tests.security.support.frames import detach
-from tests.security.support.small_container import AMPLE_FOR_ALL, SmallContainer
+from tests.security.support.small_container import AMPLE_FOR_ALL, AnsweringContainer, SmallContainer
 
 from isthmus_router.message.types import UInt, UShort
 
@@ -107,34 +104,16 @@ def test_a_sender_that_sends_beyond_its_credit_on_one_link_after_the_other(
     assert grown < MOST_GROWTH, f"{grown >> 20} MiB"
 
 
-class SendingContainer:
+class SendingContainer(AnsweringContainer):
     """A container that sends one delivery more on each link than may be unsettled, and answers everything."""
 
     def __init__(self, port: int) -> None:
-        opened = open_frame("broker", None, UInt(65536), UShort(1000))
-        self._connection = ByHand(port, opened=opened, begun=b"")
+        super().__init__(port, channel_max=1000)
         self._window: dict[int, int] = {}
         """By channel: the first transfer that the router does not take yet."""
         self._next: dict[int, int] = {}
         self._left: dict[tuple[int, int], int] = {}
         """Deliveries to be sent, by channel and handle."""
-        self._leaving = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leaving = True
-        self._thread.join()
-        self._connection.socket.close()
-
-    def _run(self) -> None:
-        while not self._leaving and not self._connection.ended:
-            for one in self._connection.rest():
-                self._answer(one)
-            await_input(self._connection.socket, 0.05)
 
     def _answer(self, one: Arrived) -> None:
         channel, send = one.channel, self._connection.send

@@ -1,11 +1,10 @@
-"""A container that allows few links in a session and few sessions, and answers everything within these limits.
-
-It fails the test when the router uses a handle or a channel beyond them.
-"""
+"""Containers that answer frame by frame, and fail the test when the router does what it may not do."""
 
 from __future__ import annotations
 
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Self
 
@@ -28,27 +27,18 @@ from tests.integration.support.raw import (
 from isthmus_router.message.types import UInt, UShort
 
 AMPLE_FOR_ALL = UInt(2**31 - 1)
+HEARTBEAT = bytes([0, 0, 0, 8, 2, 0, 0, 0])
+HEARTBEAT_SECONDS = 2.0
 
 
-class SmallContainer:
-    """Answers on a thread, from `with` to the end of its block."""
+class AnsweringContainer(ABC):
+    """A container that answers on a thread, from `with` to the end of its block."""
 
-    def __init__(
-        self, port: int, *, handle_max: int, channel_max: int, container: str = "broker", credit: int = 100
-    ) -> None:
-        """It gives `credit` on each link and settles nothing by itself."""
-        self.handle_max, self.channel_max, self.credit = handle_max, channel_max, UInt(credit)
+    def __init__(self, port: int, *, channel_max: int, container: str = "broker") -> None:
         opened = open_frame(container, None, UInt(65536), UShort(channel_max))
         self._connection = ByHand(port, opened=opened, begun=b"")
-        self.links: dict[tuple[int, int], str] = {}
-        """Attached by the router and not detached: names by channel and handle."""
-        self.payloads: list[bytes] = []
-        """Of the messages that have arrived."""
-        self.received: dict[int, int] = {}
-        """Deliveries by channel; ids begin with 0."""
         self.wrong: list[str] = []
         """What the router may not do."""
-        self.most_links = 0
         self._changed = threading.Condition()
         self._leaving = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -63,6 +53,43 @@ class SmallContainer:
         self._connection.socket.close()
         assert not self.wrong
 
+    def _run(self) -> None:
+        heartbeat_due = 0.0
+        while not self._leaving and not self._connection.ended:
+            arrived = self._connection.rest()
+            with self._changed:
+                for one in arrived:
+                    self._answer(one)
+                if self._connection.ended:
+                    self.wrong.append("the router closed the connection")
+                elif time.monotonic() >= heartbeat_due:
+                    self._connection.send(HEARTBEAT)
+                    heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
+                self._changed.notify_all()
+            await_input(self._connection.socket, 0.05)
+
+    @abstractmethod
+    def _answer(self, one: Arrived) -> None:
+        """Answer a frame."""
+
+
+class SmallContainer(AnsweringContainer):
+    """Allows few links in a session and few sessions, and answers everything within these limits."""
+
+    def __init__(
+        self, port: int, *, handle_max: int, channel_max: int, container: str = "broker", credit: int = 100
+    ) -> None:
+        """It gives `credit` on each link and settles nothing by itself."""
+        super().__init__(port, channel_max=channel_max, container=container)
+        self.handle_max, self.channel_max, self.credit = handle_max, channel_max, UInt(credit)
+        self.links: dict[tuple[int, int], str] = {}
+        """Attached by the router and not detached: names by channel and handle."""
+        self.payloads: list[bytes] = []
+        """Of the messages that have arrived."""
+        self.received: dict[int, int] = {}
+        """Deliveries by channel; ids begin with 0."""
+        self.most_links = 0
+
     def wait(self, condition: Callable[[], bool]) -> None:
         """Wait until something is true that depends on what has arrived."""
         with self._changed:
@@ -74,19 +101,6 @@ class SmallContainer:
         with self._changed:
             fields = [True, UInt(first), UInt(last), True, ACCEPTED]
             self._connection.send(frame(DISPOSITION, fields, channel=channel))
-
-    def _run(self) -> None:
-        while not self._leaving:
-            arrived = self._connection.rest()
-            with self._changed:
-                for one in arrived:
-                    self._answer(one)
-                if self._connection.ended:
-                    self.wrong.append("the router closed the connection")
-                self._changed.notify_all()
-            if self._connection.ended:
-                return
-            await_input(self._connection.socket, 0.05)
 
     def _answer(self, one: Arrived) -> None:
         channel, send = one.channel, self._connection.send
