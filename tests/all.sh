@@ -1,10 +1,12 @@
 #!/bin/bash
 # Usage: AT_ONCE=... AT_ONCE_ON_CLUSTERS=... tests/all.sh PYTHON OPTIONS...
-# Runs every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority: images and
-# Kubernetes are built behind the integration tests, and unit tests and valgrind run behind the tests of the cluster,
-# which leave the processors idle for a part of the time. If the build fails, the tests that need it say why.
+# Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
+# images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark and valgrind
+# run behind the tests of the cluster, which use less than half of two processors. If the build fails, the tests that
+# need it report why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+spark=tests/integration/flow_analysis
 python=$1
 shift
 options=("$@")
@@ -25,13 +27,14 @@ trap finish EXIT
 
 start_behind build "$python" -m tests.cluster.prepare
 build=$!
+make lint || exit
 status=0
 # shellcheck disable=SC2086
-tests/run.sh "$python" "tests/integration tests/security" $AT_ONCE "${options[@]}" || status=$?
+tests/run.sh "$python" "tests/integration tests/security" $AT_ONCE --ignore="$spark" "${options[@]}" || status=$?
 [ "$status" -lt 2 ] || exit "$status"
 wait "$build"
 
-start_behind unit tests/run.sh "$python" tests/unit -n 1 --dist loadfile "${options[@]}"
+start_behind unit tests/run.sh "$python" "$spark tests/unit" -n 2 --dist loadfile --no-loadscope-reorder "${options[@]}"
 unit=$!
 if command -v valgrind >/dev/null; then
     start_behind valgrind "$python" -m tests.memcheck --plays 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from tests.integration.support.policies import Governed
 from tests.integration.support.routers import LIVE, Router, Routers, Section, address
 
 SHOWN_LOG_CHARACTERS = 6000
+# For each Java virtual machine of the tests. Most end within a minute: the second compiler and a parallel collector
+# would take a third of their CPU time.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
 
 
 @pytest.hookimpl(wrapper=True)

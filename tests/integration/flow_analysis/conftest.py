@@ -14,8 +14,6 @@ _SMALL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Small rows, many queries: what takes the time is to make them ready.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
     "spark.sql.catalogImplementation": "in-memory",

@@ -44,7 +44,6 @@ def analyse(folder: Path, store: ObjectStore, *arguments: str) -> subprocess.Com
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         "spark.ui.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.hadoop.fs.s3a.endpoint": store.endpoint,

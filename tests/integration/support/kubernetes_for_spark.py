@@ -18,12 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 Manifest = dict[str, Any]
 ADDRESS = "127.0.0.1"
 """Of every pod."""
-OWN = {
-    "KUBECONFIG": os.devnull,
-    "SPARK_LOCAL_IP": ADDRESS,
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-"""Variables of every pod: little work is not worth the optimization of compiled code."""
+OWN = {"KUBECONFIG": os.devnull, "SPARK_LOCAL_IP": ADDRESS}
+"""Variables of every pod."""
 _PATH = re.compile(r"/api/v1/namespaces/[^/]+/(?P<plural>[a-z]+)(/(?P<name>[^/]+))?$")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -74,10 +73,7 @@ def _run(
         "clients": {name: {**_LOOKUP, **settings} for name, settings in clients.items()},
     }
     command = [sys.executable, "-c", _CLIENTS, json.dumps(asked)]
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
