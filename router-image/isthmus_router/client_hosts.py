@@ -8,6 +8,11 @@ IPV6_PREFIX = 64
 """A host has the addresses of such a network to itself, as a rule."""
 
 
+def address_of(peer: str) -> str:
+    """The address in the name of a socket, `<address>:<port>`, where one of IPv6 is in brackets."""
+    return peer.rpartition(":")[0].strip("[]")
+
+
 def network_of(address: str) -> str:
     """What the IP addresses of one host have in common: the address, or the IPv6 network.
 

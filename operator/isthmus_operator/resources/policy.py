@@ -91,7 +91,7 @@ class PolicyRules(Model):
     """Connections of one user to one router."""
 
     max_connections_per_host: Count | None = None
-    """Connections from one host to one router."""
+    """Connections from one host (IPv6: from one /64 network) to one router."""
 
     max_sessions: Annotated[int, Field(ge=1, le=32768)] | None = None
     """Sessions on a connection."""

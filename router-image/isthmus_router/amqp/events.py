@@ -24,7 +24,7 @@ from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_attach, symbols
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
-from isthmus_router.client_hosts import network_of
+from isthmus_router.client_hosts import address_of, network_of
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
@@ -323,7 +323,7 @@ def _client_of(connection: AmqpConnection, role: Role, user: str | None) -> str 
         return f"edge {text(lib.pn_connection_remote_container(connection.pn)) or ''} of {user or ''}"
     if user and is_known(connection):
         return f"user {user}"
-    return f"host {network_of(connection.peer.rpartition(':')[0].strip('[]'))}"
+    return f"host {network_of(address_of(connection.peer))}"
 
 
 def _admission(connection: AmqpConnection, user: str | None) -> Grant | Condition | None:
@@ -336,7 +336,6 @@ def _admission(connection: AmqpConnection, user: str | None) -> Grant | Conditio
         connection.settings.role,
         incoming=connection.incoming,
         user=user,
-        host=connection.peer.rpartition(":")[0].strip("[]"),
         name=connection.peer,
         hostname=text(lib.pn_connection_remote_hostname(connection.pn)),
         policy_vhost=connection.settings.policy_vhost,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
-from isthmus_router.client_hosts import network_of
+from isthmus_router.client_hosts import address_of, network_of
 from isthmus_router.policy.logins import LoginThrottle
 
 log = logging.getLogger("SERVER")
@@ -67,7 +67,7 @@ class Login:
         self._sasl = sasl
         self._listener = listener
         self._peer = peer
-        self._host = network_of(peer.rpartition(":")[0].strip("[]"))
+        self._host = network_of(address_of(peer))
         self._mechanism = ""
         self._user: str | None = None
         self._began = self._over = False

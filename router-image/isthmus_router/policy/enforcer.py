@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from isthmus_router.client_hosts import address_of, network_of
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.guard import MessageGuard
@@ -42,14 +43,22 @@ class Applicant:
     role: Role
     incoming: bool
     user: str | None
-    host: str
-    """IP address of the peer."""
     name: str
-    """Of the peer's socket, `host:port`."""
+    """Of the peer's socket, `<address>:<port>`."""
     hostname: str | None
     """What the client's open frame calls the host it wants."""
     policy_vhost: str | None
     """What the listener or connector says instead."""
+
+    @property
+    def address(self) -> str:
+        """IP address of the peer."""
+        return address_of(self.name)
+
+    @property
+    def host(self) -> str:
+        """What counts as one host."""
+        return network_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,7 @@ class PolicyEnforcer:
         group = vhost.group_of(user)
         if group is None:
             return Condition(UNAUTHORIZED, "this user may not connect")
-        if applicant.host not in group.remote_hosts:
+        if applicant.address not in group.remote_hosts:
             return Condition(UNAUTHORIZED, "this user may not connect from this host")
         return Place(vhost, group)
 

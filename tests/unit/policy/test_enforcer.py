@@ -89,7 +89,6 @@ def test_numbers_are_those_of_what_is_open(steps: list[Any]) -> None:
                 role,
                 incoming=True,
                 user=user,
-                host=host,
                 name=f"{host}:{number}",
                 hostname="",
                 policy_vhost=None,
@@ -143,8 +142,7 @@ def test_limits_are_kept(attempts: list[Any]) -> None:
             Role.NORMAL,
             incoming=True,
             user=user,
-            host=host,
-            name="p",
+            name=f"{host}:1",
             hostname=None,
             policy_vhost=None,
         )
@@ -184,7 +182,6 @@ def test_a_change_is_carried_out_link_by_link_and_connections_take_turns() -> No
             Role.NORMAL,
             incoming=True,
             user="ann",
-            host="10.0.0.1",
             name=f"10.0.0.1:{number}",
             hostname="",
             policy_vhost=None,
@@ -210,7 +207,7 @@ def test_what_the_review_has_not_reached_has_the_new_rules() -> None:
     core = RouterCore("R", edge=False)
     enforcer = PolicyEnforcer(core, configuration(enabled=False))
     applicant = Applicant(
-        1, Role.NORMAL, incoming=True, user="ann", host="10.0.0.2", name="p", hostname="", policy_vhost=None
+        1, Role.NORMAL, incoming=True, user="ann", name="10.0.0.2:1", hostname="", policy_vhost=None
     )
     assert enforcer.admit(applicant) is None
     connection = core.connections[1] = Connection(1, Role.NORMAL, incoming=True, name="p")
@@ -223,3 +220,22 @@ def test_what_the_review_has_not_reached_has_the_new_rules() -> None:
     refusal = enforcer.renew(connection)
     assert refusal is not None
     assert refusal.description == "this user may not connect from this host"
+
+
+def test_an_ipv6_network_counts_as_one_host() -> None:
+    enforcer = PolicyEnforcer(RouterCore("R", edge=False), configuration(most=10, of_user=10))
+
+    def connects(number: int, address: str) -> bool:
+        applicant = Applicant(
+            number,
+            Role.NORMAL,
+            incoming=True,
+            user="ann",
+            name=f"[{address}]:5671",
+            hostname=None,
+            policy_vhost=None,
+        )
+        return not isinstance(enforcer.admit(applicant), Condition)
+
+    assert [connects(number, f"2001:db8::{number}") for number in range(4)] == [True, True, True, False]
+    assert connects(4, "2001:db8:0:1::1")

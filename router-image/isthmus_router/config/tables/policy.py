@@ -95,7 +95,7 @@ VHOST = Section(
         _limit("maxConnectionsPerUser", "Connections of one user at the same time.", MOST_CONNECTIONS),
         _limit(
             "maxConnectionsPerHost",
-            "Connections at the same time from one host.",
+            "Connections at the same time from one host (IPv6: from one /64 network).",
             MOST_CONNECTIONS,
         ),
         Attribute(
@@ -158,7 +158,10 @@ VHOST_GROUP = Section(
             update=Update.LIVE,
         ),
         _limit("maxConnectionsPerUser", "Connections of one user. Absent: the vhost's."),
-        _limit("maxConnectionsPerHost", "Connections from one host. Absent: the vhost's."),
+        _limit(
+            "maxConnectionsPerHost",
+            "Connections from one host (IPv6: from one /64 network). Absent: the vhost's.",
+        ),
         _limit(
             "maxMessageSize", "Greatest message in bytes; 0 is any. Absent: the vhost's.", maximum=_MOST_BYTES
         ),
