@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from isthmus_router.client_hosts import address_of, network_of
@@ -29,6 +30,7 @@ from isthmus_router.policy.rules import Group, Ruleset, Vhost
 
 log = logging.getLogger("POLICY")
 
+NOT_REVIEWED = Condition("amqp:internal-error", "the router cannot review what this connection may do")
 _OVER = object()
 
 ANONYMOUS = "anonymous"
@@ -291,22 +293,33 @@ class PolicyEnforcer:
         for item in items:
             connection = self._connection(item)
             if connection is not None and item.rules is not self._rules:
-                condition = self._renew(item, connection)
-                if condition is not None:
-                    self._core.port.close_connection(connection, condition)
+                with self._closing_in_doubt(connection):
+                    condition = self._renew(item, connection)
+                    if condition is not None:
+                        self._core.port.close_connection(connection, condition)
             yield
         turns = deque(
-            self._review(connection)
+            (connection, self._review(connection))
             for item in items
             if item.rules is self._rules
             and not item.applicant.role.is_between_routers
             and (connection := self._connection(item)) is not None
         )
         while turns:
-            review = turns.popleft()
-            if next(review, _OVER) is not _OVER:
-                turns.append(review)
+            connection, review = turns.popleft()
+            with self._closing_in_doubt(connection):
+                if next(review, _OVER) is not _OVER:
+                    turns.append((connection, review))
             yield
+
+    @contextmanager
+    def _closing_in_doubt(self, connection: Connection) -> Iterator[None]:
+        """Close a connection of which the router cannot tell what it may still do, and go on with others."""
+        try:
+            yield
+        except Exception:
+            log.exception("rights not reviewed", extra={"connection": connection.id})
+            self._core.port.close_connection(connection, NOT_REVIEWED)
 
     def _review(self, connection: Connection) -> Iterator[None]:
         """What a client has attached and created."""

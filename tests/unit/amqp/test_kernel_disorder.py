@@ -13,6 +13,8 @@ from proton import Delivery, Message
 from tests.unit.amqp.raw_peer import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED, RawPeer
 from tests.unit.amqp.rig import Peer, Rig, usable
 
+from isthmus_router.amqp import freeing
+from isthmus_router.amqp.kernel import forward
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.core import model
 from isthmus_router.core.roles import Role
@@ -92,6 +94,7 @@ STEPS = st.one_of(
     st.tuples(st.just("lift"), st.integers(0, 3)),
     st.tuples(st.just("later"), st.sampled_from((3, 12))),
 )
+WITH_ROUNDS = st.one_of(STEPS, STEPS, st.tuples(st.just("rounds"), st.integers(1, 3)))
 Frame = tuple[Any, ...]
 Step = list[Frame] | Frame
 
@@ -146,6 +149,11 @@ class Disorder:
     def later(self, seconds: int) -> None:
         self.rig.seconds_pass(seconds)
 
+    def rounds(self, count: int) -> None:
+        """The loop goes round, in which long pieces of work go on."""
+        for _ in range(count):
+            self.rig.loop_goes_round()
+
     def hold(self, at: int) -> None:
         """What leads to one peer is held, as while links are handed over."""
         core = self.raw[at].router_side.core
@@ -188,6 +196,7 @@ class Disorder:
         for raw in self.raw:
             raw.drop()
         self.rig.settle_down()
+        self.rig.work_off()
         driver = self.rig.driver
         assert {connection.peer for connection in driver.connections.values()} == {"peer-3", "peer-4"}
         assert not driver.activity.busy
@@ -265,4 +274,26 @@ def test_the_start_lets_messages_pass() -> None:
 )
 def test_both_kernels_survive_disorder(steps: list[Step]) -> None:
     python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))
+    assert compiled == python
+
+
+TOLD = [("disposition", 0, 0, True, 0, 10, False, ACCEPTED)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(WITH_ROUNDS, min_size=1, max_size=15))
+@example([transfers(2, 0, 0, 8), TOLD, [("detach", 0, 0, 1, True)], ("drop", 2), ("rounds", 3)])
+@example(
+    [
+        transfers(2, 0, 0, 8),
+        TOLD,
+        ("drop", 0),
+        [("disposition", 2, 0, False, 0, 3, True, None)],
+        ("rounds", 3),
+    ]
+)
+def test_both_kernels_survive_disorder_in_the_middle_of_long_work(steps: list[Step]) -> None:
+    """What is done for many messages in steps is done for two of them."""
+    with patch.object(forward, "AT_ONCE", 1), patch.object(freeing, "AT_ONCE", 1):
+        python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))
     assert compiled == python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.config.printing import as_json
@@ -239,3 +240,51 @@ def test_an_ipv6_network_counts_as_one_host() -> None:
 
     assert [connects(number, f"2001:db8::{number}") for number in range(4)] == [True, True, True, False]
     assert connects(4, "2001:db8:0:1::1")
+
+
+class FailingOnce(Detaching):
+    """A driver that cannot detach the links of one connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conditions: list[Condition] = []
+
+    def detach_link(self, link: Link, condition: Condition) -> None:
+        if link.connection.id == 0:
+            raise KeyError(link.name)
+        super().detach_link(link, condition)
+
+    def close_connection(self, connection: Connection, condition: Condition) -> None:
+        self.closed.append(connection.id)
+        self.conditions.append(condition)
+
+
+def test_a_connection_that_cannot_be_reviewed_is_closed_and_others_are_reviewed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    core, port = RouterCore("R", edge=False), FailingOnce()
+    core.attach_port(port)  # type: ignore[arg-type]
+    enforcer = PolicyEnforcer(core, configuration(enabled=False))
+    for number in range(2):
+        applicant = Applicant(
+            number,
+            Role.NORMAL,
+            incoming=True,
+            user="ann",
+            name=f"10.0.0.1:{number}",
+            hostname="",
+            policy_vhost=None,
+        )
+        assert enforcer.admit(applicant) is None
+        connection = core.connections[number] = Connection(number, Role.NORMAL, incoming=True, name="p")
+        link = Link(number, connection, Direction.OUT, "l", source=Terminus("x"), target=Terminus())
+        link.by_peer = True
+        connection.links.add(link)
+    for _ in enforcer.configure(configuration()):
+        pass
+    assert [link.connection.id for link in port.detached] == [1]
+    assert port.closed == [0]
+    assert [condition.name for condition in port.conditions] == ["amqp:internal-error"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "rights not reviewed"
+    ]

@@ -40,7 +40,7 @@ class Delivery:
         return handle(self.key)
 
 
-class _Told(Delivery):
+class Told(Delivery):
     """In the place of a delivery of whose state the sender has been told."""
 
     __slots__ = ("number", "out")
@@ -53,14 +53,13 @@ class _Told(Delivery):
         self.number = number
 
 
-class Followed(_Told):
+class Followed(Told):
     """A delivery whose sender has been told how it stands with the receiver, and may settle it in view of that."""
 
     __slots__ = ()
-    out: Link
 
 
-class Announced(_Told):
+class Announced(Told):
     """A delivery whose sender has been told the outcome, and is to settle next; then the receiver may (2.6.12)."""
 
     __slots__ = ("state",)

@@ -52,6 +52,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Passed,
     Postponed,
     Stream,
+    Told,
 )
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, key
@@ -556,6 +557,7 @@ class Forwarder:
             self.inside.held.discard(link)
             for record in link.unsettled.values():
                 record.link = None
+            for record in link.unsettled.values():
                 if record.__class__ is Kept:
                     record.let_go(link)
                 elif record.__class__ is Announced:
@@ -568,6 +570,9 @@ class Forwarder:
             return
         self.streams.receiver_lost(link)
         unsettled, link.unsettled = link.unsettled, {}
+        for record in unsettled.values():
+            if isinstance(record, Told):
+                record.out = None  # the sender may settle before its turn has come
         messages = len(unsettled) + len(link.parked)
         self.in_steps(chain(self._give_back(unsettled), self.parking.release(link)), messages)
 

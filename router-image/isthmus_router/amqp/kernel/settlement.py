@@ -258,13 +258,16 @@ class Settlement:
 
     def _end_out(self, record: Followed) -> None:
         """The sender has settled a delivery without an outcome, which so will not have any."""
-        del record.out.unsettled[record.number]
-        self.took(record.out, record)
-        self.eased(record.out)
+        out = record.out
+        if out is None:
+            return  # the receiver is gone, and `give_back` is about to come to this delivery
+        del out.unsettled[record.number]
+        self.took(out, record)
+        self.eased(out)
         if record.load is not None:
             record.load.settled()
         pn_delivery_settle(handle(record.number))
-        self.touch(record.out.connection)
+        self.touch(out.connection)
 
     def eased(self, out: Link) -> None:
         """An OUT link may have less under way than before, or take deliveries again."""
@@ -331,8 +334,9 @@ class Settlement:
     def sender_cut_off(self, link: Link) -> None:
         """The router is about to close an IN link: its sender is told so much of what it has under way."""
         self.sender_left(link)
-        for number, record in link.unsettled.items():
+        for record in link.unsettled.values():
             record.link = None
+        for number, record in link.unsettled.items():
             if record.__class__ is Kept:
                 record.let_go(link)
             give_up(link, handle(number))
