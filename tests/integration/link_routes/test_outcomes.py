@@ -105,9 +105,12 @@ def test_a_state_with_settlement_by_the_receiver(
 ) -> None:
     for sender, receiver in chain.both_ways():
         seen: list[tuple[Any, ...]] = []
-        sender.client._updated = lambda delivery, seen=seen: seen.append(  # type: ignore[method-assign,misc]
-            (state_of(delivery), delivery.settled)
-        )
+
+        def note(engines: Any, seen: list[tuple[Any, ...]] = seen) -> None:
+            delivery = Delivery.wrap(engines)
+            seen.append((state_of(delivery), delivery.settled))
+
+        sender.client._updated = note  # type: ignore[method-assign]
         _, item = delivered(sender, receiver)
         give(item.delivery)
         item.delivery.settle()

@@ -12,6 +12,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cproton import (
+    PN_DELIVERY,
+    isnull,
+    pn_collector_peek,
+    pn_collector_pop,
+    pn_delivery_link,
+    pn_delivery_settled,
+    pn_event_delivery,
+    pn_event_type,
+    pn_link_is_receiver,
+    pn_link_name,
+)
 from proton import (
     Collector,
     Condition,
@@ -30,6 +42,8 @@ from tests.integration.support.links import STATES, TIMEOUT_SECONDS, Pour, Recei
 __all__ = ["Client", "Clients", "Pour", "Received", "Receiver", "Sender", "Sent"]
 
 READ_BYTES = 256 * 1024
+WITHOUT_FIELDS = {Delivery.ACCEPTED, Delivery.RELEASED}
+"""States of which there is nothing more to know."""
 
 
 class Client:
@@ -259,39 +273,50 @@ class Client:
 
     def events(self) -> None:
         """Take over what the engine reports."""
-        while (event := self.collector.peek()) is not None:
-            self.deal_with(event)
-            self.collector.pop()
+        collector = self.collector._impl
+        while not isnull(event := pn_collector_peek(collector)):
+            # What Python has of an event costs more than all the rest, and most events are of deliveries.
+            if pn_event_type(event) == PN_DELIVERY:
+                self._deal_with_delivery(pn_event_delivery(event))
+            else:
+                self.deal_with(Event.wrap(event))
+            pn_collector_pop(collector)
 
     def deal_with(self, event: Event) -> None:
-        """Take over one thing that the engine reports."""
-        if event.type == Event.DELIVERY:
-            link = event.link
-            if link.is_receiver:
-                receiver = self.receivers.get(link.name)
-                if receiver is not None:
-                    receiver.read()
-            else:
-                self._updated(event.delivery)
-        elif event.type == Event.LINK_FLOW and event.link.is_sender:
+        """Take over one thing that the engine reports, other than of a delivery."""
+        if event.type == Event.LINK_FLOW and event.link.is_sender:
             self.senders[event.link.name].answer_drain()
         elif event.type == Event.TRANSPORT_ERROR:
             self.failure = str(self.transport.condition)
         elif event.type == Event.LINK_REMOTE_DETACH:
             event.link.detach()
 
-    def _updated(self, delivery: Delivery) -> None:
-        sender = self.senders.get(delivery.link.name)  # none if the router has closed the link
-        sent = None if sender is None else sender.sent.get(delivery.tag)
-        if sent is None or not delivery.settled:
+    def _deal_with_delivery(self, delivery: Any) -> None:
+        """Take over what the engine reports of a delivery, which is one of the engine's."""
+        link = pn_delivery_link(delivery)
+        if not pn_link_is_receiver(link):
+            self._updated(delivery)
+        elif (receiver := self.receivers.get(pn_link_name(link))) is not None:
+            receiver.read()
+
+    def _updated(self, engines: Any) -> None:
+        """Take over the outcome of a delivery of the engine's if it is settled."""
+        if not pn_delivery_settled(engines):
             return
-        remote = delivery.remote
-        sent.outcome = STATES.get(delivery.remote_state, "none")
-        sent.condition = remote.condition
-        sent.failed = remote.failed
-        sent.undeliverable = remote.undeliverable
-        sent.annotations = remote.annotations
-        sent.data = remote.data
+        sender = self.senders.get(pn_link_name(pn_delivery_link(engines)))
+        delivery = Delivery.wrap(engines)
+        sent = None if sender is None else sender.sent.get(delivery.tag)
+        if sent is None:  # the router has closed the link
+            return
+        state = delivery.remote_state
+        sent.outcome = STATES.get(state, "none")
+        if state not in WITHOUT_FIELDS:
+            remote = delivery.remote
+            sent.condition = remote.condition
+            sent.failed = remote.failed
+            sent.undeliverable = remote.undeliverable
+            sent.annotations = remote.annotations
+            sent.data = remote.data
         sent.settled = True
         delivery.settle()
         sent.delivery = None
