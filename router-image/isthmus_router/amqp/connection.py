@@ -16,7 +16,7 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
-from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
+from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.freeing import Freeing
 from isthmus_router.amqp.kernel.handles import forget, written
 from isthmus_router.amqp.kernel.outgoing import Outgoing
@@ -445,12 +445,13 @@ class AmqpConnection(ConnectionState):
         self.finish()
 
     def leave_core(self) -> None:
-        """All links are gone; many links of a client or an edge one after the other, between other things."""
+        """All links are gone. Where many go at a time, those of a client or an edge go one after the other, between
+        other things."""
         if self.core is None:
             return
         core, self.core = self.core, None
         in_steps = not core.role.is_between_routers or (core.role is Role.EDGE and core.incoming)
-        if in_steps and len(self.links) > MANY_LINKS:
+        if in_steps and not self.driver.may_forget_at_once(len(self.links)):
             # The edge may be back before the last step: its downlinks go first.
             self._forget([link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK])
             links = list(self.links.values())
@@ -484,7 +485,7 @@ class AmqpConnection(ConnectionState):
         self._left(core)
         self.leaving = False
         if self.closed:
-            self._free()
+            yield from self._free()
 
     def _left(self, core: Connection) -> None:
         self.markers.end()
@@ -522,9 +523,9 @@ class AmqpConnection(ConnectionState):
         self.owner.closed(self, reason)
         if not self.leaving:
             # The engine's objects may still be in use further up the call stack.
-            self.driver.loop.call_soon(self._free)
+            self.driver.work(self._free())
 
-    def _free(self) -> None:
+    def _free(self) -> Iterator[None]:
         self.links.clear()
         forget(self)
         forget_login(self.transport)
@@ -543,6 +544,7 @@ class AmqpConnection(ConnectionState):
         else:
             free = self.driver.loop.run_in_executor(None, _free_connection, self.pn)
             free.add_done_callback(lambda _: self._freed())
+        yield
 
     def _freed(self) -> None:
         """The engine has nothing of the connection any more."""

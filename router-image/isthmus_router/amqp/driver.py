@@ -17,6 +17,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.amqp.heartbeats import Heartbeats
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
@@ -75,6 +76,8 @@ class Driver:
         each call takes a slice, however many jobs and connections ask for one."""
         self._room_is_made = False
         """Whether one of them gives sessions room back."""
+        self._links_to_forget = MANY_LINKS
+        """How many links connections that end may still forget in this turn."""
         self._connection_ids = count(1)
         self._link_ids = count(1)
         self.heartbeats = Heartbeats(self)
@@ -175,6 +178,7 @@ class Driver:
         Connections with little to do come first: those that have just been read, before those with events that are
         left of earlier turns.
         """
+        self._links_to_forget = MANY_LINKS
         for _ in range(ROUNDS):
             self._read_clock()
             self._turn_ends = 0.0
@@ -214,6 +218,13 @@ class Driver:
         self._turn_is_due = False
         self.turn()
 
+    def may_forget_at_once(self, links: int) -> bool:
+        """Whether a connection that ends may forget so many links in this turn; if so they count."""
+        if self._links_to_forget < links:
+            return False
+        self._links_to_forget -= links + 1
+        return True
+
     def work(self, job: Iterator[None]) -> None:
         """Carry out a long piece of work, step by step between other things."""
         self._jobs.append(job)
@@ -223,6 +234,7 @@ class Driver:
 
     def _work(self) -> None:
         self._read_clock()
+        self._links_to_forget = MANY_LINKS
         end = time.monotonic() + TURN_SECONDS
         while self._jobs and time.monotonic() < end:
             job = self._jobs.popleft()

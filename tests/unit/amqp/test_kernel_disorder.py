@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,8 @@ from tests.unit.amqp.raw_peer import ACCEPTED, MODIFIED, RECEIVED, REJECTED, REL
 from tests.unit.amqp.rig import Peer, Rig, usable
 
 from isthmus_router.amqp import freeing
-from isthmus_router.amqp.kernel import forward
+from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.kernel import copies, forward, parking, stalled
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.core import model
 from isthmus_router.core.roles import Role
@@ -210,10 +212,13 @@ class Disorder:
 
 
 def play(steps: list[Step], *, compiled: bool) -> Any:
-    """Take the steps with one kernel; sets of links are in the same order every time."""
+    """Take the steps with one kernel; sets of links are in the same order every time, and seconds do not count."""
     errors = Errors()
     logging.getLogger().addHandler(errors)
-    with patch.object(model.Link, "__hash__", lambda link: hash(link.id)):
+    with (
+        patch.object(model.Link, "__hash__", lambda link: hash(link.id)),
+        patch.object(Driver, "_second_passed", lambda driver: None),
+    ):
         disorder = Disorder(compiled=compiled)
         try:
             disorder.take(steps)
@@ -294,6 +299,8 @@ TOLD = [("disposition", 0, 0, True, 0, 10, False, ACCEPTED)]
 )
 def test_both_kernels_survive_disorder_in_the_middle_of_long_work(steps: list[Step]) -> None:
     """What is done for many messages in steps is done for two of them."""
-    with patch.object(forward, "AT_ONCE", 1), patch.object(freeing, "AT_ONCE", 1):
+    with ExitStack() as patches:
+        for module in (forward, parking, copies, stalled, freeing):
+            patches.enter_context(patch.object(module, "AT_ONCE", 1))
         python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))
     assert compiled == python
