@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,6 +106,8 @@ def transfer_frame(
     delivery_id: int | None, payload: bytes, *, handle: int = 0, settled: bool = False, **fields: Any
 ) -> bytes:
     """A transfer; `message_format`, `more`, `aborted` and the tag can be given."""
+    if delivery_id is not None and fields.keys() <= {"channel"}:
+        return _usual_transfer(delivery_id, payload, handle, settled, fields.get("channel", 0))
     tag = fields.get("tag", None if delivery_id is None else delivery_id.to_bytes(4))
     number = None if delivery_id is None else UInt(delivery_id)
     more, aborted = fields.get("more", False), fields.get("aborted", False)
@@ -112,6 +115,22 @@ def transfer_frame(
     if aborted:
         listed += [None, None, None, True]
     return frame(TRANSFER, listed, payload, channel=fields.get("channel", 0))
+
+
+def _usual_transfer(delivery_id: int, payload: bytes, handle: int, settled: bool, channel: int) -> bytes:
+    """What `frame` makes of it, in a tenth of the time: some tests send a million of them."""
+    tag = b"\xa0\x04" + delivery_id.to_bytes(4)
+    listed = (_uint(handle), _uint(delivery_id), tag, b"\x43", b"\x41" if settled else b"\x42", b"\x42")
+    items = b"".join(listed)
+    body = b"\x00\x53\x14\xc0" + bytes([len(items) + 1, len(listed)]) + items + payload
+    return struct.pack(">IBBH", len(body) + 8, 2, 0, channel) + body
+
+
+def _uint(value: int) -> bytes:
+    """The shortest encoding of a uint."""
+    if value == 0:
+        return b"\x43"
+    return b"\x52" + value.to_bytes(1) if value < 256 else b"\x70" + value.to_bytes(4)
 
 
 class ByHand(RawConnection):

@@ -22,6 +22,8 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(0x40, 0x45)
 _LARGE = UInt(2**31 - 1)
+_CONSTANTS = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0)}
+"""Values whose type code is all there is of them."""
 _PIECE_BYTES = 16_000
 """Of a message in one frame: the router takes frames of 16 KiB."""
 
@@ -51,6 +53,41 @@ class Arrived(NamedTuple):
     def field(self, index: int) -> Any:
         """A field; None when it is left out at the end of the list."""
         return self.fields[index] if index < len(self.fields) else None
+
+
+def _any_frame(frame: bytes) -> Arrived:
+    value, end = decode(frame[8:])
+    assert isinstance(value, Described)
+    fields: Any = value.value
+    channel = int.from_bytes(frame[6:8])
+    return Arrived(int(str(value.descriptor)), fields, frame[8 + end :], channel, len(frame))
+
+
+def _usual_transfer(frame: bytes) -> Arrived | None:
+    """The same of a transfer as routers write most of them, in a fifth of the time: some tests receive a million."""
+    if not frame.startswith(b"\x00\x53\x14\xc0", 8):
+        return None
+    at, end = 14, 13 + frame[12]
+    fields: list[Any] = []
+    while at < end:
+        code = frame[at] if at < len(frame) else -1
+        if code in _CONSTANTS:
+            fields.append(_CONSTANTS[code])
+            at += 1
+        elif code == 0x52:
+            fields.append(UInt.from_bytes(frame[at + 1 : at + 2]))
+            at += 2
+        elif code == 0x70:
+            fields.append(UInt.from_bytes(frame[at + 1 : at + 5]))
+            at += 5
+        elif code == 0xA0:
+            start, at = at + 2, at + 2 + int.from_bytes(frame[at + 1 : at + 2])
+            fields.append(frame[start:at])
+        else:
+            return None
+    if at != end or at > len(frame) or len(fields) != frame[13]:
+        return None
+    return Arrived(TRANSFER, fields, frame[end:], int.from_bytes(frame[6:8]), len(frame))
 
 
 def value_section(value: bytes) -> bytes:
@@ -124,11 +161,7 @@ class RawConnection:
             one = self._input[start : start + size]
             start += size
             if size > 8:
-                value, end = decode(one[8:])
-                assert isinstance(value, Described)
-                fields: Any = value.value
-                channel = int.from_bytes(one[6:8])
-                found.append(Arrived(int(str(value.descriptor)), fields, one[8 + end :], channel, size))
+                found.append(_usual_transfer(one) or _any_frame(one))
         self._input = self._input[start:]
         return found
 
