@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..resources.autolink import AutoLink
+from ..resources.listener import HEALTH_LISTENER
 from .instances import (
     ConnectorInstance,
     HostTarget,
@@ -26,7 +27,6 @@ from .sitesections import SiteResolver, site_sections
 Config = list[tuple[str, dict[str, Value]]]
 """Sections in order, each with its name and attributes: the JSON form of the router's configuration."""
 
-HEALTH_LISTENER = "health"
 _SASL_NAME = "isthmus-sasl"
 _SASL_FILE = f"{_SASL_NAME}.conf"
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Model, client_address
+from .base import Model, Text, client_address
 
 MAX_PHASE = 9
 
@@ -17,13 +17,13 @@ LinkDirection = Literal["in", "out"]
 class AutoLink(Model):
     """A link of each replica to the broker, attached while the connection is open."""
 
-    address: Annotated[str, Field(min_length=1, max_length=256)]
+    address: Text
     """Address in the network."""
 
     direction: LinkDirection
     """`out`: what comes to the address is sent to the broker; `in`: what the broker has goes to the address."""
 
-    external_address: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    external_address: Text | None = None
     """Name of the queue or topic on the broker; the same as `address` when absent."""
 
     phase: Phase | None = None

@@ -33,6 +33,8 @@ PAUSED_ANNOTATION = f"{GROUP}/paused"
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
+NO_NUL = r"^[^\x00]*$"
+"""Routers refuse configurations with NUL characters."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 NodePort = Annotated[int, Field(ge=30000, le=32767)]
@@ -41,6 +43,8 @@ SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBD
 PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
 ANY_PEER_NAME = r"^(\*|(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*)$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
+Text = Annotated[str, Field(min_length=1, max_length=256, pattern=NO_NUL)]
+"""An address, or a name that is not one of Kubernetes."""
 
 
 @dataclass(frozen=True)

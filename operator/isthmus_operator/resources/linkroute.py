@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, client_address
+from .addresses import PREFIX_OR_PATTERN
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, Text, client_address
 
 Direction = Literal["in", "out", "both"]
-Text = Annotated[str, Field(min_length=1, max_length=256)]
-
-_WILDCARD_TOKEN = r"(^|[./])[*#]([./]|$)"
-_PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
-_TOKEN = r"[^./]"
 
 
 class LinkRouteSpec(Model):
@@ -56,36 +51,7 @@ class LinkRouteSpec(Model):
     """Taken off the address, towards the container."""
 
     rules: ClassVar = (
-        Rule(
-            "has(self.prefix) != has(self.pattern)",
-            "exactly one of prefix and pattern must be set",
-            ".prefix",
-            lambda self: (self.prefix is None) != (self.pattern is None),
-        ),
-        Rule(
-            f"!has(self.prefix) || !self.prefix.matches('{_WILDCARD_TOKEN}')",
-            "prefix has a wildcard; use pattern",
-            ".prefix",
-            lambda self: self.prefix is None or not re.search(_WILDCARD_TOKEN, self.prefix),
-        ),
-        Rule(
-            f"!has(self.prefix) || self.prefix.matches('{_TOKEN}')",
-            "prefix has nothing but separators; use pattern # for all addresses",
-            ".prefix",
-            lambda self: self.prefix is None or re.search(_TOKEN, self.prefix) is not None,
-        ),
-        Rule(
-            f"!has(self.pattern) || self.pattern.matches('{_TOKEN}')",
-            "pattern has nothing but separators; use # for all addresses",
-            ".pattern",
-            lambda self: self.pattern is None or re.search(_TOKEN, self.pattern) is not None,
-        ),
-        Rule(
-            f"!has(self.pattern) || !self.pattern.matches('{_PARTIAL_WILDCARD}')",
-            "a wildcard in pattern must be a whole token, as in b2/* or b2/#",
-            ".pattern",
-            lambda self: self.pattern is None or not re.search(_PARTIAL_WILDCARD, self.pattern),
-        ),
+        *PREFIX_OR_PATTERN,
         client_address("prefix", coordinator=True),
         client_address("pattern", coordinator=True),
         Rule(

@@ -6,10 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import ANY_PEER_NAME, DNS_LABEL, Model, Port, Rule
+from .base import ANY_PEER_NAME, DNS_LABEL, NO_NUL, Model, Port, Rule
 from .sasl import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ListenerSasl, Mechanism
 from .tls import ListenerTls, given
 
+HEALTH_LISTENER = "health"
+"""Name of the listener that the operator gives each router for `healthPort`."""
 ANY_PEER = "*"
 """In `peerNames`: every certificate of the authorities."""
 AnyPeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=ANY_PEER_NAME)]
@@ -21,7 +23,7 @@ class Listener(Model):
     """A port on which the router accepts AMQP connections."""
 
     name: Annotated[str, Field(min_length=1, max_length=24, pattern=DNS_LABEL)]
-    """Name of the listener, unique in the Router; also the name of the Service port."""
+    """Name of the listener, unique in the Router; also the name of the Service port. `health` is reserved."""
 
     role: Role = "normal"
     """Who may connect: `normal` clients, `inter-router` (interior routers), `edge` (edge routers),
@@ -30,7 +32,7 @@ class Listener(Model):
     port: Port
     """TCP port in the pod and on the Service."""
 
-    host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    host: Annotated[str, Field(min_length=1, max_length=253, pattern=NO_NUL)] | None = None
     """Address to bind; all addresses of the pod when absent."""
 
     cost: Annotated[int, Field(ge=1, le=1_000_000)] = 1
@@ -122,6 +124,12 @@ class Listener(Model):
     """Remove router annotations from messages coming in, going out, both, or not at all."""
 
     rules: ClassVar = (
+        Rule(
+            f"self.name != '{HEALTH_LISTENER}'",
+            f"name {HEALTH_LISTENER} is that of the listener for healthPort; use another name",
+            ".name",
+            lambda self: self.name != HEALTH_LISTENER,
+        ),
         Rule(
             "!has(self.peerNames) || (has(self.role) && self.role != 'normal')",
             "peerNames needs role inter-router, edge or route-container",

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from .addresses import PARTIAL_WILDCARD
 from .base import DNS_LABEL, ListMap, Model, Rule
 
 _NAME = r"^([^*]|..)"
@@ -17,7 +18,6 @@ Patterns = Annotated[list[Pattern], Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=65535)]
 Links = Annotated[int, Field(ge=0, le=2_147_483_647)]
 
-_WILDCARDS = r"[^./][*#]|[*#][^./]"
 _SUBSTITUTIONS = r"[$][{]"
 _USER = "${user}"
 
@@ -30,10 +30,10 @@ def _pattern_rules(field: str) -> tuple[Rule, ...]:
 
     return (
         Rule(
-            f"!has(self.{field}) || self.{field}.all(p, !p.matches('{_WILDCARDS}'))",
+            f"!has(self.{field}) || self.{field}.all(p, !p.matches('{PARTIAL_WILDCARD}'))",
             f"a wildcard in {field} must be a whole token, as in news/* or news/#",
             f".{field}",
-            lambda self: not any(re.search(_WILDCARDS, item) for item in patterns(self)),
+            lambda self: not any(re.search(PARTIAL_WILDCARD, item) for item in patterns(self)),
         ),
         Rule(
             f"!has(self.{field}) || self.{field}.all(p, !p.replace('{_USER}', '').matches('{_SUBSTITUTIONS}'))",

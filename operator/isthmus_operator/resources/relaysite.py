@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import PEER_NAME, ListMap, Metadata, Model, NodePort, ObjectName, Port, Rule
+from .addresses import PARTIAL_WILDCARD, TOKEN
+from .base import PEER_NAME, ListMap, Metadata, Model, NodePort, ObjectName, Port, Rule, Text
 from .relaysite_status import RelaySiteStatus
 from .tls import GossipTls, PeerTls
 
@@ -17,15 +18,12 @@ HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9a-fA-F:.]+\])"
 _PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 ENDPOINT = rf"^{HOST}(:{_PORT})?$"
 MULTICAST = r"^(22[4-9]|23[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}$"
-_PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
-_TOKEN = r"[^./]"
 _NOT_OF_CLIENTS = r"^[./]*([$_]|relay([./]|$))"
 """Addresses of routers, and those that are the groups' own."""
-PLAIN_ADDRESS = r"^[^_$/.\s*#]([^\s*#]{0,149}[^\s*#/.])?$"
+PLAIN_ADDRESS = r"^[^_$/.\s*#\x00]([^\s*#\x00]{0,149}[^\s*#/.\x00])?$"
 
 SiteName = Annotated[str, Field(min_length=1, max_length=63, pattern=SITE_NAME)]
 HostAndPort = Annotated[str, Field(min_length=1, max_length=262, pattern=ENDPOINT)]
-Text = Annotated[str, Field(min_length=1, max_length=256)]
 PlainAddress = Annotated[str, Field(min_length=1, max_length=151, pattern=PLAIN_ADDRESS)]
 PeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=PEER_NAME)]
 
@@ -246,16 +244,16 @@ class SiteAddress(Model):
 
     rules: ClassVar = (
         Rule(
-            f"!self.pattern.matches('{_PARTIAL_WILDCARD}')",
+            f"!self.pattern.matches('{PARTIAL_WILDCARD}')",
             "a wildcard in pattern must be a whole token, as in orders/# or a/*/b",
             ".pattern",
-            lambda self: not re.search(_PARTIAL_WILDCARD, self.pattern),
+            lambda self: not re.search(PARTIAL_WILDCARD, self.pattern),
         ),
         Rule(
-            f"self.pattern.matches('{_TOKEN}')",
+            f"self.pattern.matches('{TOKEN}')",
             "pattern has nothing but separators; use # for all addresses",
             ".pattern",
-            lambda self: re.search(_TOKEN, self.pattern) is not None,
+            lambda self: re.search(TOKEN, self.pattern) is not None,
         ),
         Rule(
             f"!self.pattern.matches('{_NOT_OF_CLIENTS}')",

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from .addresses import PREFIX_OR_PATTERN
 from .autolink import Phase
 from .base import (
     ListMap,
@@ -14,6 +15,7 @@ from .base import (
     Model,
     Port,
     Rule,
+    Text,
 )
 from .listener import Listener
 from .pods import ImageName, PodTemplate, ResourceRequirements
@@ -48,10 +50,10 @@ MAX_INTERIOR_REPLICAS = 32
 class AddressTreatment(Model):
     """How messages to a range of addresses are distributed."""
 
-    prefix: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    prefix: Text | None = None
     """The address and everything below it (`orders` matches `orders` and `orders/eu`)."""
 
-    pattern: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    pattern: Text | None = None
     """Tokens separated by `.` or `/`; `*` is one token, `#` any number."""
 
     distribution: Distribution
@@ -74,12 +76,7 @@ class AddressTreatment(Model):
     """Phase that receivers are in; when absent 1 with `waypoint`, else 0."""
 
     rules: ClassVar = (
-        Rule(
-            "has(self.prefix) != has(self.pattern)",
-            "exactly one of prefix and pattern must be set",
-            ".prefix",
-            lambda self: (self.prefix is None) != (self.pattern is None),
-        ),
+        *PREFIX_OR_PATTERN,
         Rule(
             "!has(self.waypoint) || !self.waypoint || (!has(self.ingressPhase) && !has(self.egressPhase))",
             "waypoint already says what ingressPhase and egressPhase are",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Model, Rule, SecretKeyRef, SecretRef
+from .base import Model, Rule, SecretKeyRef, SecretRef, Text
 
 Mechanism = Literal[
     "ANONYMOUS",
@@ -90,7 +90,7 @@ class ConnectorSasl(Model):
     """User name and password for `PLAIN` and `SCRAM-*`: a Secret of type `kubernetes.io/basic-auth`, or another one
     with the keys `username` and `password`. Changed ones count from the next connection on."""
 
-    username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    username: Text | None = None
     """User name, where only the password is in a Secret."""
 
     password_secret_ref: SecretKeyRef | None = None

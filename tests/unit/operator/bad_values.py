@@ -45,6 +45,7 @@ _PLAIN = {"mechanisms": ["SCRAM-SHA-256", "PLAIN"], "usersSecretRef": {"name": "
 _LOGIN = {"mechanisms": ["PLAIN"], "credentialsSecretRef": {"name": "login"}}
 _HOST = {"host": "mq.example", "port": 5672}
 _LONG = "x" * 300
+_NUL = "a\0b"
 
 ROUTER: tuple[Bad, ...] = (
     _router("mode", {"mode": "standalone"}),
@@ -63,6 +64,7 @@ ROUTER: tuple[Bad, ...] = (
     _router("name", {"listeners": [{"port": 1000}]}),
     _router("name", _listener(name="Amqp")),
     _router("name", _listener(name="x" * 25)),
+    _router("name health is that of the listener for healthPort", _listener(name="health")),
     _router("role", _listener(role="client")),
     _router("port", {"listeners": [{"name": "amqp"}]}),
     _router("port", _listener(port=0)),
@@ -70,6 +72,7 @@ ROUTER: tuple[Bad, ...] = (
     _router("port", _listener(port="amqp")),
     _router("host", _listener(host="")),
     _router("host", _listener(host=_LONG)),
+    _router("host", _listener(host=_NUL)),
     _router("cost", _listener(cost=0)),
     _router("tls", _listener(tls="server")),
     _router("secretName", _listener(tls={"disabled": False})),
@@ -143,6 +146,19 @@ ROUTER: tuple[Bad, ...] = (
     _router("prefix", {"addresses": [{"prefix": "a", "pattern": "b", "distribution": "closest"}]}),
     _router("prefix", {"addresses": [{"prefix": "", "distribution": "closest"}]}),
     _router("pattern", {"addresses": [{"pattern": _LONG, "distribution": "closest"}]}),
+    _router("prefix", {"addresses": [{"prefix": _NUL, "distribution": "closest"}]}),
+    _router("pattern", {"addresses": [{"pattern": _NUL, "distribution": "closest"}]}),
+    *(
+        _router(message, {"addresses": [{**match, "distribution": "closest"}]})
+        for message, match in (
+            ("prefix has a wildcard; use pattern", {"prefix": "news/#"}),
+            ("prefix has a wildcard; use pattern", {"prefix": "*"}),
+            ("prefix has nothing but separators", {"prefix": "/"}),
+            ("pattern has nothing but separators", {"pattern": ".."}),
+            ("a wildcard in pattern must be a whole token", {"pattern": "a/#/b#"}),
+            ("a wildcard in pattern must be a whole token", {"pattern": "news/*b"}),
+        )
+    ),
     _router("distribution", {"addresses": [{"prefix": "a"}]}),
     _router("distribution", {"addresses": [{"prefix": "a", "distribution": "random"}]}),
     *(
@@ -218,6 +234,7 @@ CONNECTOR: tuple[Bad, ...] = (
     _connector("secretName", tls={"disabled": True, "sslProfile": "net"}),
     _connector("mechanisms", role="normal", sasl={"mechanisms": ["EXTERNAL"]}),
     _connector("username", sasl={"username": "", "passwordSecretRef": {"name": "s"}}),
+    _connector("username", sasl={"username": _NUL, "passwordSecretRef": {"name": "s"}}),
     _connector("passwordSecretRef", sasl={"username": "guest"}),
     _connector("name", sasl={"username": "guest", "passwordSecretRef": {}}),
     _connector("key", sasl={"username": "guest", "passwordSecretRef": {"name": "s", "key": "a/b"}}),
@@ -248,6 +265,8 @@ CONNECTOR: tuple[Bad, ...] = (
             ("address", [{"direction": "in"}]),
             ("address", [{"address": "", "direction": "in"}]),
             ("address", [{"address": _LONG, "direction": "in"}]),
+            ("address", [{"address": _NUL, "direction": "in"}]),
+            ("externalAddress", [{"address": "orders", "direction": "in", "externalAddress": _NUL}]),
             *(
                 ("address is for routers", [{"address": address, "direction": "out"}])
                 for address in (
@@ -322,6 +341,11 @@ LINK_ROUTE: tuple[Bad, ...] = (
     _link_route("routers", routers=[f"r{number}" for number in range(65)]),
     _link_route("addExternalPrefix", addExternalPrefix=""),
     _link_route("delExternalPrefix", delExternalPrefix=_LONG),
+    _link_route("prefix", prefix=_NUL),
+    _link_route("pattern", prefix=None, pattern=_NUL),
+    _link_route("containerId", connector=None, containerId=_NUL),
+    _link_route("addExternalPrefix", addExternalPrefix=_NUL),
+    _link_route("delExternalPrefix", delExternalPrefix=_NUL),
 )
 
 SITES = tuple(

@@ -20,6 +20,8 @@ from tests.unit.operator.support import (
 
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_operator.render.restrictions import Restrictions
+from isthmus_operator.resources import InvalidResourceError
+from isthmus_operator.resources import parse as parse_resource
 from isthmus_router.config import parse
 
 EXPOSED = Restrictions(allowed_exposures=("NodePort", "LoadBalancer"))
@@ -183,6 +185,24 @@ def test_rendering_is_deterministic_and_independent_of_order(
 @settings(deadline=None)
 @given(with_link_routes() | with_sites())
 def test_every_configuration_is_one_the_router_accepts(manifests: list[dict[str, Any]]) -> None:
+    assert_accepted(manifests)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["prefix", "pattern"]), st.text("ab*#./_$ \0", min_size=1, max_size=6))
+def test_every_address_of_a_router_is_refused_by_the_schema_or_accepted_by_the_router(
+    field: str, text: str
+) -> None:
+    given_router = router("a", addresses=[{field: text, "distribution": "closest"}])
+    try:
+        parse_resource(given_router)
+    except InvalidResourceError:
+        return
+    assert_accepted([given_router])
+
+
+def assert_accepted(manifests: list[dict[str, Any]]) -> None:
+    """Check that the router accepts each configuration that the operator renders."""
     for found in rendered(manifests).routers.values():
         secret = next(item for item in found.objects if item["kind"] == "Secret")
         for name, data in secret["data"].items():
