@@ -33,38 +33,16 @@ class Membership:
     own: PeerTls | None
     """The certificate of the Router by the namespace's own authority; None where there is no such authority."""
     neighbors: Mapping[str, RelaySite]
-    """The remote sites of the same group that are RelaySites of the same namespace, by site."""
+    """The remote sites of the same group that are RelaySites of the same namespace and not refused, by site."""
 
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
-    """By Router, and what stands in the way of others. Of two RelaySites in conflict the older one counts."""
+    """By Router, and what stands in the way of others."""
+    admitted, findings = _admitted(model)
     found: dict[str, Membership] = {}
-    findings: list[Finding] = []
-    names: dict[tuple[str, str], str] = {}
-    oldest_first = sorted(
-        model.relay_sites.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
-    )
-    by_site = {(item.spec.group, item.spec.site): item for item in oldest_first}
-    for site in oldest_first:
+    by_site = {(site.spec.group, site.spec.site): site for site in admitted}
+    for site in admitted:
         spec = site.spec
-        router = model.routers.get(spec.router_ref.name)
-        problem = _unfit(site, router, model)
-        if problem is None and (other := names.get((spec.group, spec.site))) is not None:
-            message = (
-                f'RelaySite "{other}" is site "{spec.site}" of group "{spec.group}" already; change spec.site'
-            )
-            problem = "SiteConflict", message
-        if problem is None and spec.router_ref.name in found:
-            other = found[spec.router_ref.name].site.name
-            message = (
-                f'Router "{spec.router_ref.name}" is in RelaySite "{other}" already; name another one in '
-                "spec.routerRef"
-            )
-            problem = "RouterInUse", message
-        if problem is not None:
-            findings.append(Finding("RelaySite", site.name, *problem))
-            continue
-        names[spec.group, spec.site] = site.name
         targets, troubles = _targets(site, model)
         replicas = model.routers[spec.router_ref.name].spec.replicas
         if spec.relays > replicas > 0:
@@ -99,6 +77,37 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             site, targets, gossip, gossip_tls, earlier_discovery, files, own, neighbors
         )
     return found, findings
+
+
+def _admitted(model: NamespaceModel) -> tuple[list[RelaySite], list[Finding]]:
+    """The RelaySites whose Routers can have the members, the oldest first, and why others cannot. Of two RelaySites in
+    conflict the older one counts."""
+    admitted: list[RelaySite] = []
+    findings: list[Finding] = []
+    of_site: dict[tuple[str, str], str] = {}
+    of_router: dict[str, str] = {}
+    for site in sorted(
+        model.relay_sites.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
+    ):
+        spec = site.spec
+        problem = _unfit(site, model.routers.get(spec.router_ref.name), model)
+        if problem is None and (other := of_site.get((spec.group, spec.site))) is not None:
+            message = (
+                f'RelaySite "{other}" is site "{spec.site}" of group "{spec.group}" already; change spec.site'
+            )
+            problem = "SiteConflict", message
+        if problem is None and (other := of_router.get(spec.router_ref.name)) is not None:
+            message = (
+                f'Router "{spec.router_ref.name}" is in RelaySite "{other}" already; name another one in '
+                "spec.routerRef"
+            )
+            problem = "RouterInUse", message
+        if problem is not None:
+            findings.append(Finding("RelaySite", site.name, *problem))
+            continue
+        of_site[spec.group, spec.site] = of_router[spec.router_ref.name] = site.name
+        admitted.append(site)
+    return admitted, findings
 
 
 def site_instance(

@@ -22,6 +22,7 @@ from isthmus_operator.render import (
     router_config,
 )
 from isthmus_operator.render.restrictions import Restrictions
+from isthmus_operator.render.sites import memberships
 from isthmus_router.config import Discovery, parse
 
 EXPOSED = Restrictions(allowed_exposures=("NodePort", "LoadBalancer"))
@@ -57,6 +58,18 @@ def two_sites(**nyc: Any) -> list[dict[str, Any]]:
         relay_site("nyc", "east", remoteSites=[SFO], **nyc),
         relay_site("sfo", "west", remoteSites=[{"site": "nyc", "relaySiteRef": {"name": "nyc"}}]),
     ]
+
+
+@pytest.mark.parametrize("refused", [{"site": "nyc"}, {"site": "nyc", "routerRef": {"name": "nowhere"}}])
+def test_a_refused_site_does_not_stand_for_another_one(refused: dict[str, Any]) -> None:
+    newer = {"creationTimestamp": "2026-01-02T00:00:00Z"}
+    manifests = two_sites()
+    found, findings = memberships(
+        model(*manifests, router("bos", replicas=2), relay_site("bos", "bos", meta=newer, **refused))
+    )
+    assert {item.name for item in findings} == {"bos"}
+    assert set(found) == {"east", "west"}
+    assert found["west"].neighbors["nyc"].name == "nyc"
 
 
 def test_a_node_port_is_of_one_listener_bridge_or_gossip_router() -> None:
