@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +22,13 @@ from cryptography.x509.oid import NameOID
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
+from tests.integration.support.raw import AMQP_HEADER, OPEN, SASL_HEADER, SASL_INIT, frame
 from tests.unit.operator.support import connector, router
 
+from isthmus_router.message.types import Symbol
+
+MADE_BY_OPERATOR = "app.kubernetes.io/managed-by=isthmus-operator"
+HEARTBEAT = bytes([0, 0, 0, 8, 2, 0, 0, 0])
 EXPIRY = "isthmus_operator_certificate_expiry_timestamp_seconds"
 
 
@@ -237,6 +244,45 @@ def admits(network: Network, certificate: Path) -> bool:
             return False
 
 
+@contextlib.contextmanager
+def connected(network: Network, certificate: Path) -> Iterator[threading.Event]:
+    """An AMQP connection to the port for edge routers of `vault`; the event is set when it has ended."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(certificate)
+    login = SASL_HEADER + frame(SASL_INIT, [Symbol("EXTERNAL"), b""])
+    ended, leaving = threading.Event(), threading.Event()
+    with (
+        network.cluster.port_forward("pod/vault-0", 45672, namespace=network.namespace) as port,
+        context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10)) as secure,
+    ):
+        secure.sendall(login + AMQP_HEADER + frame(OPEN, ["thief"]))
+        seen = b""
+        while frame(OPEN, [""])[8:11] not in seen:
+            received = secure.recv(4096)
+            assert received, f"not opened: {seen!r}"
+            seen += received
+
+        def beat() -> None:
+            secure.settimeout(1)
+            while not leaving.is_set():
+                try:
+                    secure.sendall(HEARTBEAT)
+                    if not secure.recv(4096):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            ended.set()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        yield ended
+        leaving.set()
+        thread.join()
+
+
 def test_a_lost_authority_is_trusted_no_more(network: Network, tmp_path: Path) -> None:
     """The steps of docs/hardening.md, "When a key is lost"."""
     network.apply(router("vault"), router("cell", mode="edge"), connector("cell-up", "cell", "vault", "edge"))
@@ -245,12 +291,18 @@ def test_a_lost_authority_is_trusted_no_more(network: Network, tmp_path: Path) -
     stolen.write_bytes(in_service(network, "cell-certificates"))
     assert admits(network, stolen)
 
-    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=0")
-    network.kubectl("wait", "--for=delete", "pod", f"--selector={OPERATOR}", "--timeout=60s")
-    names = ("isthmus-authority", "vault-certificates", "cell-certificates")
-    network.kubectl("delete", "secret", *names)
-    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
-    network.cluster.eventually("the stolen certificate is refused", lambda: not admits(network, stolen), 180)
+    with connected(network, stolen) as ended:
+        network.kubectl("scale", "deploy/isthmus-operator", "--replicas=0")
+        network.kubectl("wait", "--for=delete", "pod", f"--selector={OPERATOR}", "--timeout=60s")
+        names = ("isthmus-authority", "vault-certificates", "cell-certificates")
+        network.kubectl("delete", "secret", *names)
+        network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
+        network.cluster.eventually(
+            "the stolen certificate is refused", lambda: not admits(network, stolen), 180
+        )
+        network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
+        network.kubectl("rollout", "restart", "statefulset,deployment", f"--selector={MADE_BY_OPERATOR}")
+        network.cluster.eventually("the connection of the thief has ended", ended.is_set, 180)
     network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
     again = tmp_path / "again.pem"
     again.write_bytes(in_service(network, "cell-certificates"))
