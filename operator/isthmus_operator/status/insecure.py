@@ -11,9 +11,7 @@ from ..resources import Connector, GossipRouter, Listener, Router
 from ..resources.relaysite import Multicast
 from .conditions import INSECURE, Verdict, condition_status, joined, no, yes
 
-_FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
 _FIX_COLLECTOR = "remove tls, sasl and routerRef.listener from the FlowLog, or name a listener that"
-_FIX_ROUTERS = "remove tls.disabled, or set tls"
 
 
 def until_in_effect(verdict: Verdict, previous: Mapping[str, Any] | None, *, behind: bool) -> Verdict:
@@ -186,17 +184,36 @@ def _clear(listener: Listener) -> str:
     who = "clear text from anybody" if "ANONYMOUS" in listener.mechanisms else "clear text"
     if listener.plain_in_clear:
         who = f"passwords in {who}"
-    fix = _FIX_CLIENTS if listener.role in {"normal", "route-container"} else _FIX_ROUTERS
-    return f'listener "{listener.name}" accepts {who}{_where(listener)}; {fix}'
+    return f'listener "{listener.name}" accepts {who}{_where(listener)}; {_fix(listener)}'
 
 
 def _anonymous(listener: Listener) -> str:
-    fix = (
-        _FIX_CLIENTS
-        if listener.role in {"normal", "route-container"}
-        else "remove sasl, or ANONYMOUS from it"
-    )
-    return f'listener "{listener.name}" accepts anybody{_where(listener)}; {fix}'
+    return f'listener "{listener.name}" accepts anybody{_where(listener)}; {_fix(listener)}'
+
+
+def _fix(listener: Listener) -> str:
+    """What the listener lacks, among TLS and authentication."""
+    if listener.role in {"inter-router", "edge"} and listener.given_tls is None:
+        # Without these fields it has mutual TLS.
+        anonymous = listener.sasl is not None and "ANONYMOUS" in listener.sasl.mechanisms
+        fields = {"tls.disabled": not listener.encrypted, "sasl": anonymous}
+        return f"remove {' and '.join(field for field, given in fields.items() if given)}"
+    steps = []
+    if not listener.encrypted:
+        steps.append("set tls" if listener.tls is None else "set tls.secretName in place of tls.disabled")
+    if _is_open(listener):
+        steps.append(_authentication(listener))
+    fix = " and ".join(steps)
+    return fix if listener.role in {"inter-router", "edge"} else f"{fix}, or acceptInsecure to accept it"
+
+
+def _authentication(listener: Listener) -> str:
+    """What makes the peers of a listener that accepts anonymous ones authenticate."""
+    if listener.sasl is None:
+        return "sasl" if not listener.encrypted else "set tls.requireClientCertificate: true, or sasl"
+    if len(listener.sasl.mechanisms) > 1:
+        return "remove ANONYMOUS from sasl.mechanisms"
+    return "replace ANONYMOUS in sasl.mechanisms"
 
 
 def _shows(listener: Listener, collecting: Collection[str]) -> str:

@@ -99,6 +99,48 @@ def test_each_listener_is_judged(listener: dict[str, Any], status: str, reason: 
     assert part in found.message
 
 
+ANONYMOUS = {"mechanisms": ["ANONYMOUS"]}
+SERVER = {"tls": {"secretName": "server"}}
+DISABLED = {"tls": {"disabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("listener", "fix"),
+    [
+        ({}, "set tls and sasl, or acceptInsecure to accept it"),
+        ({"exposure": "None"}, "set tls, or acceptInsecure to accept it"),
+        ({"sasl": PASSWORDS}, "set tls, or acceptInsecure to accept it"),
+        (
+            {"sasl": ANONYMOUS},
+            "set tls and replace ANONYMOUS in sasl.mechanisms, or acceptInsecure to accept it",
+        ),
+        (
+            {**DISABLED, "sasl": PASSWORDS},
+            "set tls.secretName in place of tls.disabled, or acceptInsecure to accept it",
+        ),
+        (SERVER, "set tls.requireClientCertificate: true, or sasl, or acceptInsecure to accept it"),
+        (
+            {**SERVER, "sasl": ANONYMOUS},
+            "replace ANONYMOUS in sasl.mechanisms, or acceptInsecure to accept it",
+        ),
+        (
+            {**SERVER, "sasl": {**PASSWORDS, "mechanisms": ["ANONYMOUS", "SCRAM-SHA-256"]}},
+            "remove ANONYMOUS from sasl.mechanisms, or acceptInsecure to accept it",
+        ),
+        ({**SERVER, "role": "edge"}, "set tls.requireClientCertificate: true, or sasl"),
+        ({**SERVER, "role": "edge", "sasl": ANONYMOUS}, "replace ANONYMOUS in sasl.mechanisms"),
+        ({"role": "edge", "sasl": ANONYMOUS}, "remove sasl"),
+        ({**DISABLED, "role": "edge"}, "remove tls.disabled"),
+        ({**DISABLED, "role": "edge", "sasl": PASSWORDS}, "remove tls.disabled"),
+        ({**DISABLED, "role": "inter-router", "sasl": ANONYMOUS}, "remove tls.disabled and sasl"),
+    ],
+)
+def test_the_message_names_only_what_a_listener_lacks(listener: dict[str, Any], fix: str) -> None:
+    found = listening(**listener)
+    assert found.status == "True"
+    assert found.message.partition("; ")[2] == fix
+
+
 @pytest.mark.parametrize(
     ("spec", "status", "reason", "part"),
     [
