@@ -15,16 +15,12 @@ from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from isthmus_router.http_server import Answer, HttpServer, Route, text
+from isthmus_router.http_server import MAX_DOCUMENTS, MAX_PROBES, REST, Answer, HttpServer, Route, text
 
 from .settings import SettingsError
 
 ANSWER_SECONDS = 4.0
 """A loop that does not answer for this long is stuck; probes wait for 5 seconds."""
-MAX_PROBES = 64
-MAX_DOCUMENTS = 8
-REST = 4
-"""Times as long as the metrics took is the pause before they are made again: who asks has a fifth of a processor."""
 
 
 class HealthServer:

@@ -19,7 +19,16 @@ from typing import Any, Protocol, TypeVar
 
 from isthmus_router.config.model import AddressFamily, ListenerConfig
 from isthmus_router.http_hosts import hosts
-from isthmus_router.http_server import Answer, HttpServer, Route, text
+from isthmus_router.http_server import (
+    LONGEST_REST_SECONDS,
+    MAX_DOCUMENTS,
+    MAX_PROBES,
+    REST,
+    Answer,
+    HttpServer,
+    Route,
+    text,
+)
 from isthmus_router.metrics import CONTENT_TYPE, MetricsSnapshot, exposition
 
 logger = logging.getLogger("HTTP")
@@ -27,17 +36,6 @@ logger = logging.getLogger("HTTP")
 ANSWER_TIMEOUT_SECONDS = 2.0
 """A loop that does not answer for this long is stuck."""
 
-MAX_PROBES = 64
-"""Requests at a time for each of `/healthz` and `/readyz`."""
-
-MAX_DOCUMENTS = 8
-"""Requests at a time for each of `/metrics` and `/status`, whose answers can be large."""
-
-REST = 4
-"""Times as long as a document took is the pause before the next one: all who ask have a fifth of a processor."""
-
-LONGEST_REST_SECONDS = 1.0
-"""Less than an answer may take."""
 
 _T = TypeVar("_T")
 

@@ -14,6 +14,7 @@ import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -50,6 +51,17 @@ BURST, RATE = 500, 100
 MOST_HOSTS = 1024
 """Of which it is known how many connections they have opened."""
 
+MAX_PROBES = 64
+"""Requests at a time for each of `/healthz` and `/readyz`."""
+
+MAX_DOCUMENTS = 8
+"""Requests at a time for each of `/metrics` and `/status`, whose answers can be large."""
+
+REST = 4
+"""Times as long as a document took is the pause before the next one: who asks has a fifth of a processor."""
+
+LONGEST_REST_SECONDS = 1.0
+
 PAUSE_SECONDS = 1.0
 """Until connections are accepted again when no descriptors are left."""
 
@@ -80,6 +92,34 @@ class Route:
     limit: int
     any_host: bool = False
     """Whatever the `Host` of the request is; for probes, whose answers are of no use to a web page."""
+
+
+class PacedDocument:
+    """The answer for a path, which is computed again and again, but not all of the time."""
+
+    def __init__(
+        self,
+        content_type: str,
+        compute: Callable[[], bytes],
+        run: Callable[[Callable[[], bytes]], Awaitable[bytes]],
+    ) -> None:
+        """`run` calls a function where `compute` may be called: in a thread, or on another event loop."""
+        self._content_type = content_type
+        self._compute = compute
+        self._run = run
+        self._lock = asyncio.Lock()
+        self._not_before = 0.0
+
+    async def __call__(self) -> Answer:
+        async with self._lock:
+            await asyncio.sleep(min(max(0.0, self._not_before - time.monotonic()), LONGEST_REST_SECONDS))
+            return Answer(HTTPStatus.OK, self._content_type, await self._run(self._timed))
+
+    def _timed(self) -> bytes:
+        begun = time.thread_time()
+        found = self._compute()
+        self._not_before = time.monotonic() + REST * (time.thread_time() - begun)
+        return found
 
 
 class _RefusedError(Exception):

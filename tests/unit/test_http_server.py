@@ -7,13 +7,13 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
 
 import pytest
 
 from isthmus_router import http_server
-from isthmus_router.http_server import Answer, Arrivals, HttpServer, Route, text
+from isthmus_router.http_server import Answer, Arrivals, HttpServer, PacedDocument, Route, text
 
 SOON = 4.0
 """Seconds; less than a request waits where others have taken all places (`HEAD_SECONDS`, `SEND_SECONDS`)."""
@@ -210,6 +210,27 @@ async def test_a_host_that_opens_too_many_connections_is_not_answered(
             answer = await connection.rest()
             assert answer.startswith(b"HTTP/1.1 200 ") if number < 10 else answer == b""
     assert await quick(server) < SOON
+
+
+async def test_a_document_is_computed_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(http_server.time, "thread_time", iter([0.0, 0.1, 0.1, 5.1]).__next__)
+    monkeypatch.setattr(http_server.time, "monotonic", lambda: 100.0)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def run(function: Callable[[], bytes]) -> bytes:
+        return function()
+
+    monkeypatch.setattr(http_server.asyncio, "sleep", sleep)
+    document = PacedDocument("text/plain", lambda: b"x", run)
+    assert (await document()).body == b"x"
+    await document()
+    assert pauses == [0.0, pytest.approx(http_server.REST * 0.1)]
+    monkeypatch.setattr(http_server.time, "thread_time", lambda: 6.0)
+    await document()
+    assert pauses[2] == http_server.LONGEST_REST_SECONDS
 
 
 def test_a_host_may_open_a_burst_of_connections_and_then_some_in_each_second() -> None:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from http import HTTPStatus
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from isthmus_router.gossip.server import GossipServer
-from isthmus_router.http_server import Answer, HttpServer, Route, text
+from isthmus_router.http_server import (
+    MAX_DOCUMENTS,
+    MAX_PROBES,
+    Answer,
+    HttpServer,
+    PacedDocument,
+    Route,
+    text,
+)
 from isthmus_router.metrics import CONTENT_TYPE
 
 ANSWER_TIMEOUT_SECONDS = 2.0
 """A loop that does not answer for this long is stuck."""
-MOST_PROBES = 64
-MOST_SCRAPES = 8
+STUCK = text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
 PREFIX = "isthmus_gossip_router_"
+T = TypeVar("T")
 
 _TEXTS = {
     "registered": "Registrations of members.",
@@ -44,10 +53,10 @@ class GossipHealth:
         self._gossip = server
         self._loop = asyncio.get_running_loop()
         routes = {
-            "/healthz": Route(self._healthz, MOST_PROBES, any_host=True),
-            "/readyz": Route(self._readyz, MOST_PROBES, any_host=True),
-            "/status": Route(self._status, MOST_SCRAPES),
-            "/metrics": Route(self._metrics, MOST_SCRAPES),
+            "/healthz": Route(self._healthz, MAX_PROBES, any_host=True),
+            "/readyz": Route(self._readyz, MAX_PROBES, any_host=True),
+            "/status": Route(self._document("application/json", lambda: status(server)), MAX_DOCUMENTS),
+            "/metrics": Route(self._document(CONTENT_TYPE, lambda: exposition(server)), MAX_DOCUMENTS),
         }
         self._http = HttpServer("http-gossip", routes)
         self._http.start(listening)
@@ -57,28 +66,36 @@ class GossipHealth:
         await asyncio.to_thread(self._http.stop)
 
     async def _healthz(self) -> Answer:
-        return await self._answer(lambda: text(HTTPStatus.OK, "ok"))
+        return await self._probe("ok")
 
     async def _readyz(self) -> Answer:
         if self._gossip.stopping:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "stopping")
-        return await self._answer(lambda: text(HTTPStatus.OK, "ready"))
+        return await self._probe("ready")
 
-    async def _status(self) -> Answer:
-        return await self._answer(lambda: Answer(HTTPStatus.OK, "application/json", status(self._gossip)))
+    def _document(self, content_type: str, compute: Callable[[], bytes]) -> Callable[[], Awaitable[Answer]]:
+        document = PacedDocument(content_type, compute, self._on_loop)
 
-    async def _metrics(self) -> Answer:
-        return await self._answer(lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(self._gossip)))
+        async def answer() -> Answer:
+            try:
+                return await document()
+            except TimeoutError:
+                return STUCK
 
-    async def _answer(self, function: Callable[[], Answer]) -> Answer:
-        async def call() -> Answer:
+        return answer
+
+    async def _probe(self, well: str) -> Answer:
+        try:
+            return text(HTTPStatus.OK, await self._on_loop(lambda: well))
+        except TimeoutError:
+            return STUCK
+
+    async def _on_loop(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
             return function()
 
         asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self._loop))
-        try:
-            return await asyncio.wait_for(asked, ANSWER_TIMEOUT_SECONDS)
-        except TimeoutError:
-            return text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
+        return await asyncio.wait_for(asked, ANSWER_TIMEOUT_SECONDS)
 
 
 def status(server: GossipServer) -> bytes:
