@@ -90,6 +90,7 @@ class RouterProcess:
         self.driver = Driver(self.core, loop, threads=configuration.router.worker_threads)
         self.driver.logins = Logins(time.monotonic, configuration.router.max_failed_logins_per_minute)
         self.driver.forwarder.stalled.seconds = configuration.router.stalled_message_timeout_seconds
+        self.driver.forwarder.slow.seconds = configuration.router.slow_receiver_timeout_seconds
         self.policy = self.driver.policy = PolicyEnforcer(self.core, configuration)
         self.endpoints = Endpoints(self.driver, configuration, self, self._cost_changed)
         self.stopping = False

@@ -116,6 +116,7 @@ class Driver:
             connection.io.sessions.second_passed()
         self._make_room()
         self.work(self.forwarder.stalled.examine())
+        self.work(self.forwarder.slow.examine())
         self.flush()
 
     def _make_room(self) -> None:

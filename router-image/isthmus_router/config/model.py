@@ -89,6 +89,7 @@ class RouterConfig:
     management_read_only: bool
     max_failed_logins_per_minute: int
     stalled_message_timeout_seconds: int
+    slow_receiver_timeout_seconds: int
 
     @property
     def data_connections(self) -> int:

@@ -198,6 +198,7 @@ class Stream:
         "head",
         "kept",
         "link",
+        "multicast",
         "pn",
         "record",
         "size",
@@ -221,6 +222,7 @@ class Stream:
         """The address that it names itself; None: the target of its link is its address."""
         self.record = record
         """None: pre-settled."""
+        self.multicast = False
         self.branches: list[Branch] = []
         self.consume: Callable[[bytes], None] | None = None
         """What gets the message, which is collected after all, as it is for this router itself."""

@@ -71,6 +71,7 @@ from isthmus_router.amqp.kernel.pieces import Pieces
 from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
+from isthmus_router.amqp.kernel.slow import SlowReceivers
 from isthmus_router.amqp.kernel.stalled import StalledStreams
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.amqp.kernel.stream import Streams
@@ -136,6 +137,7 @@ class Forwarder:
         self.pieces = Pieces(self)
         self.streams = Streams(self)
         self.stalled = StalledStreams(self)
+        self.slow = SlowReceivers(self)
         self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
         self.routed = RoutedLinks(self)

@@ -42,7 +42,8 @@ class StalledStreams:
 
     def watch(self, link: Link) -> None:
         """A stream has begun on an IN link."""
-        self._seen.setdefault(link, (0, 0, 0))
+        if self.seconds:
+            self._seen.setdefault(link, (0, 0, 0))
 
     def examine(self) -> Iterator[None]:
         """Give up the messages that hold others back; to be called every second, and carried out in steps."""

@@ -132,6 +132,7 @@ class Streams:
         else:
             stream = Stream(link, pn, head, record)
         stream.size, stream.skip, stream.to = size, skip, to
+        stream.multicast = route.kind is RouteKind.MULTICAST
         link.stream = stream
         if link.on_delivery is not None:
             stream.consume = partial(link.on_delivery, link)
@@ -163,6 +164,8 @@ class Streams:
             self.claim(stream, branch)
         if sinks:
             forwarder.stalled.watch(link)
+            if stream.multicast:
+                forwarder.slow.watch(link)
         if settled or link.replenish_on_arrival:
             forwarder.settlement.replenish(link)
         return self.pump(stream)
@@ -295,12 +298,30 @@ class Streams:
             self._forwarder.settlement.fail(record, too_large(stream.size))
 
     def _cut(self, stream: Stream, branch: Branch, state: int) -> None:
-        """One of the receivers, to which the delivery has begun, sees it aborted; `state` is what the sender learns."""
+        """One of the receivers gets no more of it, and sees it aborted; `state` is what the sender learns."""
         stream.branches.remove(branch)
-        pn_delivery_abort(branch.pn)
-        self._forwarder.settlement.touch(branch.link.connection)
-        self.release(branch.link)
+        self._end_early(branch)
         self._forwarder.settlement.branch_lost(stream.record, state)
+
+    def _end_early(self, branch: Branch) -> None:
+        if branch.pn is not None:
+            pn_delivery_abort(branch.pn)
+        if branch.claimed:
+            self._forwarder.settlement.touch(branch.link.connection)
+            self.release(branch.link)
+        else:
+            self._forwarder.parking.leave_queue(branch)
+
+    def drop(self, stream: Stream, branch: Branch) -> None:
+        """Leave out a receiver that does not take the message, and go on with the others."""
+        state = PN_RELEASED if branch.pn is None else PN_MODIFIED
+        if stream.record is None:
+            branch.link.dropped_presettled += 1
+        if isinstance(stream, WideStream):
+            self.wide.drop(stream, branch, state)
+        elif branch in stream.branches:
+            self._cut(stream, branch, state)
+            self._pump_on(stream)
 
     def give_up(self, stream: Stream) -> Iterator[None]:
         """All receivers see the delivery aborted, step by step; what still comes of it is discarded.
@@ -457,13 +478,7 @@ class Streams:
             record.load.settled()
             record.load = None
         for branch in branches:
-            if branch.pn is not None:
-                pn_delivery_abort(branch.pn)
-            if branch.claimed:
-                self._forwarder.settlement.touch(branch.link.connection)
-                self.release(branch.link)
-            else:
-                self._forwarder.parking.leave_queue(branch)
+            self._end_early(branch)
 
     def sender_lost(self, stream: Stream) -> None:
         """The sender went away in the middle: receivers see the delivery aborted."""

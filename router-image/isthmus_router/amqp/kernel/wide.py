@@ -85,6 +85,11 @@ class WideStream(Stream):
         self.orphaned = False
         """The link on which it came is gone."""
 
+    @property
+    def passes_on(self) -> bool:
+        """Whether receivers still get more of it."""
+        return self.stage in {_Stage.BEGIN, _Stage.PASS_ON}
+
     def has_begun(self, out: Link) -> bool:
         """As `Stream`."""
         branch = self.receivers.get(out)
@@ -143,7 +148,7 @@ class WideStreams:
     def give_up(self, stream: WideStream) -> None:
         """There is no room for the rest of it: receivers see the delivery aborted."""
         stream.queued, stream.rest = False, b""
-        if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON} and stream.orphaned:
+        if stream.passes_on and stream.orphaned:
             self._go_through(stream, _Stage.ABORT)
             self.stir(stream)
 
@@ -158,6 +163,13 @@ class WideStreams:
                 if stream.stage is not _Stage.PASS_ON:
                     return
         self.stir(stream)
+
+    def drop(self, stream: WideStream, branch: Branch, state: int) -> None:
+        """One of the receivers, if it still gets more of the message, does not; `state` is what the sender gets."""
+        if stream.passes_on and stream.receivers.get(branch.link) is branch:
+            self._abort(stream, branch)
+            self._forwarder.settlement.branch_lost(stream.record, state)
+            self.stir(stream)
 
     def turn(self, stream: WideStream, out: Link) -> None:
         """It may have the link of a receiver, for which it has waited."""
@@ -181,7 +193,7 @@ class WideStreams:
         """
         link, pn = stream.link, stream.pn
         reads_on = not pn_link_state(link.io) & PN_LOCAL_CLOSED
-        if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON}:
+        if stream.passes_on:
             if reads_on and self._take_rest(stream):
                 advance(link)
             else:
@@ -192,6 +204,7 @@ class WideStreams:
             pn_delivery_settle(pn)
         stream.orphaned = True
         stream.pn = ffi.NULL
+        self._forwarder.slow.orphaned(stream)
         self.stir(stream)
         return reads_on
 
@@ -238,11 +251,7 @@ class WideStreams:
         return True
 
     def _look_for_abort(self, stream: WideStream) -> bool:
-        aborted = (
-            not stream.orphaned
-            and stream.stage in {_Stage.BEGIN, _Stage.PASS_ON}
-            and pn_delivery_aborted(stream.pn)
-        )
+        aborted = not stream.orphaned and stream.passes_on and pn_delivery_aborted(stream.pn)
         if aborted:
             self._go_through(stream, _Stage.ABORT)
         return bool(aborted)

@@ -235,6 +235,18 @@ ROUTER = Section(
             maximum=86400,
             update=Update.RESTART,
         ),
+        Attribute(
+            "slowReceiverTimeoutSeconds",
+            Kind.INTEGER,
+            "Time for which a receiver may hold up a multicast message that the router passes on while it arrives, if "
+            "other receivers could go on and it takes less than 8 KiB of the message. Then the router leaves it out, "
+            "and the receiver sees the message aborted. State the same on all routers of a network. 0: without end. "
+            "Not an attribute of qdrouterd and skrouterd.",
+            default=10,
+            minimum=0,
+            maximum=86400,
+            update=Update.RESTART,
+        ),
     ),
     singleton=True,
 )
