@@ -268,13 +268,19 @@ def test_each_router_on_the_way_waits_longer_than_the_next_one(rig: Rig) -> None
     assert waits[-1] > SECONDS
 
 
+def begin_at_edge(rig: Rig) -> tuple[Any, Any]:
+    """A message that begins to arrive from an edge router."""
+    edge = sender(rig, ADDRESS, Role.EDGE)
+    delivery = edge.delivery("first")
+    edge.send(b"\x00\x53\x75\xb0\x00\x10\x00\x00" + bytes(100_000))
+    rig.settle_down()
+    return edge, delivery
+
+
 def test_the_only_receiver_of_messages_from_another_router(rig: Rig) -> None:
     """Others may wait there. Once that router has aborted a message for which it has waited, no other one waits."""
     link = receiver(rig, ADDRESS, 0)
-    edge = sender(rig, ADDRESS, Role.EDGE)
-    first = edge.delivery("first")
-    edge.send(b"\x00\x53\x75\xb0\x00\x10\x00\x00" + bytes(100_000))
-    rig.settle_down()
+    edge, first = begin_at_edge(rig)
     let_pass(rig, 3 * SECONDS)
     assert not first.remote_state
     first.abort()
@@ -287,3 +293,16 @@ def test_the_only_receiver_of_messages_from_another_router(rig: Rig) -> None:
     rig.settle_down()
     send(rig, edge)
     assert got(rig, link) == 1
+
+
+def test_a_message_from_another_router_waits_no_longer_than_others_may_wait_for_it(rig: Rig) -> None:
+    rig.driver.forwarder.stalled.seconds = 3 * SECONDS
+    receiver(rig, ADDRESS, 0)
+    edge, first = begin_at_edge(rig)
+    let_pass(rig, 3 * SECONDS)
+    edge.send(bytes(0x100000 - 100_000))
+    edge.advance()
+    rig.settle_down()
+    assert not first.remote_state
+    let_pass(rig, 2)
+    assert first.remote_state == Delivery.RELEASED

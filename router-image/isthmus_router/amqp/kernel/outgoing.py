@@ -120,6 +120,11 @@ def _is_shut(session: Pointer, deliveries: int) -> bool:
     return _window(int(_cast("uintptr_t", session))) <= deliveries
 
 
+def is_shut(out: Link) -> bool:
+    """Whether the peer takes nothing at the moment in the session of an OUT link."""
+    return _is_shut(out.session, 0)
+
+
 def is_sent(pn: Pointer) -> bool:
     """Whether the engine has sent all of a delivery on an OUT link."""
     return not lib.pn_delivery_partial(pn) and not _waits(int(_cast("uintptr_t", pn)))

@@ -4,7 +4,9 @@ Such a message gets on at the pace of the slowest receiver. Once a second the ro
 under way, and leaves out the receivers for which others wait too long. If all receivers are slow, the sender waits.
 
 A router that waits for another one cannot see for which client that one waits. So it waits longer: each router on the
-way of the message waits longer than the next one, which leaves out its own receivers first.
+way of the message waits longer than the next one, which leaves out its own receivers first. If all of these are slow,
+the next router cannot see whether others wait at the one before, nor that it has been left out itself: the window of
+the session is closed, so that nothing arrives there. So it waits only as long as others may wait for a message.
 """
 
 from __future__ import annotations
@@ -136,11 +138,9 @@ class SlowReceivers:
                 late.append(branch)
             if number % AT_ONCE == 0:
                 yield
-        from_router = stream.link.connection.role.is_between_routers
         left_out = 0
         for number, branch in enumerate(late, 1):
-            # Others may wait at the router from which it comes.
-            if ready or (from_router and branch.link in self._left_out):
+            if ready or self._others_may_wait(course, branch):
                 left_out += 1
                 self._forwarder.streams.drop(stream, branch)
                 self._on_probation(branch.link)
@@ -148,6 +148,13 @@ class SlowReceivers:
                 yield
         if left_out:
             self._report(stream, left_out)
+
+    def _others_may_wait(self, course: _Course, branch: Branch) -> bool:
+        """Whether others may wait for a receiver at the router from which the message comes."""
+        if not course.stream.link.connection.role.is_between_routers:
+            return False
+        most = self._forwarder.stalled.seconds * 1_000_000
+        return branch.link in self._left_out or 0 < most <= course.holds[branch].waited
 
     def _is_late(self, course: _Course, branch: Branch, elapsed: int) -> bool:
         """Whether a receiver that holds others up has done so for too long."""

@@ -42,7 +42,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Waiting,
 )
 from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.outgoing import has_room, is_shut
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.amqp.kernel.wide import MANY_RECEIVERS, WideStream, WideStreams
@@ -177,10 +177,13 @@ class Streams:
             connection = sink.connection
         else:
             return sink
-        while connection.idle_streams:
-            link = connection.idle_streams.popleft()
+        idle = connection.idle_streams
+        for _ in range(len(idle)):
+            link = idle.popleft()
             if link in connection.links:
-                return link
+                if not is_shut(link):
+                    return link
+                idle.append(link)  # the end of the last stream is still to be sent
         return self._open(connection)
 
     def _open(self, connection: Connection) -> Link:
@@ -315,13 +318,15 @@ class Streams:
     def drop(self, stream: Stream, branch: Branch) -> None:
         """Leave out a receiver that does not take the message, and go on with the others."""
         state = PN_RELEASED if branch.pn is None else PN_MODIFIED
-        if stream.record is None:
-            branch.link.dropped_presettled += 1
         if isinstance(stream, WideStream):
             self.wide.drop(stream, branch, state)
-        elif branch in stream.branches:
+        elif stream.link.stream is stream and branch in stream.branches:
             self._cut(stream, branch, state)
             self._pump_on(stream)
+        else:
+            return  # it has ended meanwhile
+        if stream.record is None:
+            branch.link.dropped_presettled += 1
 
     def give_up(self, stream: Stream) -> Iterator[None]:
         """All receivers see the delivery aborted, step by step; what still comes of it is discarded.
@@ -363,30 +368,31 @@ class Streams:
 
     def _started(self, stream: Stream) -> bool:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
+        waits = False
         for branch in stream.branches:
-            out = branch.link
-            if branch.pn is not None:
-                continue
-            if not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
-                return False
-            if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
-                out.connection.io.stalled.add(out)
-                return False
-        forwarder = self._forwarder
-        for branch in stream.branches:
-            if branch.pn is None:
-                out = branch.link
-                branch.pn = pn_delivery(out.io, forwarder.new_tag())
-                if has_extension_state(stream.pn):
-                    copy_state(stream.pn, branch.pn)
-                equip(branch.pn, len(stream.head))
-                if branch.prefix:
-                    pn_link_send(out.io, branch.prefix, len(branch.prefix))
-                pn_link_send(out.io, stream.head, len(stream.head))
-                out.deliveries += 1
-                forwarder.settlement.touch(out.connection)
-        if stream.kept:
-            forwarder.parking.keep_no_more(stream)
+            if branch.pn is None and not self._start(stream, branch):
+                waits = True
+        if stream.kept and not waits:
+            self._forwarder.parking.keep_no_more(stream)
+        return not waits
+
+    def _start(self, stream: Stream, branch: Branch) -> bool:
+        """Whether a receiver takes the beginning; then it has it."""
+        out, forwarder = branch.link, self._forwarder
+        if not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
+            return False
+        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
+            out.connection.io.stalled.add(out)
+            return False
+        branch.pn = pn_delivery(out.io, forwarder.new_tag())
+        if has_extension_state(stream.pn):
+            copy_state(stream.pn, branch.pn)
+        equip(branch.pn, len(stream.head))
+        if branch.prefix:
+            pn_link_send(out.io, branch.prefix, len(branch.prefix))
+        pn_link_send(out.io, stream.head, len(stream.head))
+        out.deliveries += 1
+        forwarder.settlement.touch(out.connection)
         return True
 
     def _finish(self, stream: Stream) -> None:
