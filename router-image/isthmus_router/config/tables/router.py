@@ -240,7 +240,9 @@ ROUTER = Section(
             Kind.INTEGER,
             "Time for which a receiver may hold up a multicast message that the router passes on while it arrives, if "
             "other receivers could go on and it takes less than 8 KiB of the message. Then the router leaves it out, "
-            "and the receiver sees the message aborted. State the same on all routers of a network. 0: without end. "
+            "and the receiver sees the message aborted. For messages from other routers, it does so also when all of "
+            "its receivers are slow, after stalledMessageTimeoutSeconds. State the same on all routers. 0: without "
+            "end. "
             "Not an attribute of qdrouterd and skrouterd.",
             default=10,
             minimum=0,
