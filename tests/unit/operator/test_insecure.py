@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.operator.support import (
     connector,
     gossip_router,
@@ -102,6 +104,19 @@ def test_each_listener_is_judged(listener: dict[str, Any], status: str, reason: 
 ANONYMOUS = {"mechanisms": ["ANONYMOUS"]}
 SERVER = {"tls": {"secretName": "server"}}
 DISABLED = {"tls": {"disabled": True}}
+
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_routers_of_examples_accept_only_routers_with_certificates(path: Path) -> None:
+    found = [item for item in yaml.safe_load_all(path.read_text()) if item and item["kind"] == "Router"]
+    for built in model(*found).routers.values():
+        for listener in built.spec.effective_listeners():
+            if listener.role in {"inter-router", "edge"}:
+                assert listener.encrypted
+                assert listener.mechanisms == ["EXTERNAL"]
 
 
 @pytest.mark.parametrize(

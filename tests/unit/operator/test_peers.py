@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+import yaml
 from tests.unit.operator.configurations import Resolver, read_back
 from tests.unit.operator.support import API_VERSION, authority, connector, model, router
 
@@ -45,6 +47,22 @@ def listening(role: str, **fields: Any) -> dict[str, Any]:
 EDGE = router("shop", mode="edge")
 UPLINK = connector("shop-hub", "shop", "hub", "edge", tls={"secretName": "shop"})
 SECRETS = (secret("hub", "hub"), secret("shop", None, "shop.example", "*.shop.example"))
+
+
+def test_the_example_of_mutual_tls_accepts_edge_routers_with_the_name_of_their_certificate() -> None:
+    text = (Path(__file__).parents[3] / "examples" / "tls.yaml").read_text()
+    hub = secret("hub-tls", None, "hub.net.svc", "*.hub-mesh.net.svc")
+    planned = plan(model(*yaml.safe_load_all(text), secrets=(hub, secret("edge-tls", None, "shop.example"))))
+    assert not planned.findings
+    for instance in planned.instances["hub"]:
+        listeners = {item.name: item for item in read_back(instance).listeners}
+        assert listeners["edge"].require_client_certificate
+        assert listeners["edge"].peer_names == ("shop.example",)
+        assert listeners["inter-router"].require_client_certificate
+    (edge,) = planned.instances["shop"]
+    (uplink,) = edge.connectors
+    profile = next(item for item in edge.tls if item.name == uplink.tls)
+    assert {"tls.crt", "tls.key", "ca.crt"} <= profile.files.keys()
 
 
 def names(built: NamespaceModel) -> tuple[str, ...]:
