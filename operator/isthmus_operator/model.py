@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from .authority import Authority, Own, own_profiles, router_profile
-from .names import Hints
+from .names import Hints, no_room, not_allowed, reserved
 from .resources import (
     Connector,
     FlowAnalysis,
@@ -69,6 +69,8 @@ class NamespaceModel:
     """Names of Secrets that exist, and which resources may not use."""
     too_large: frozenset[str] = frozenset()
     """Names of Secrets for whose content there is no room."""
+    reserved: frozenset[str] = frozenset()
+    """Names of Secrets of the operator."""
     now: datetime | None = None
     """Certificates must be valid at this time; None leaves their periods of validity out of account."""
     delivered: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
@@ -95,9 +97,25 @@ class NamespaceModel:
         """The same resources at a time, beside what was delivered before."""
         return replace(self, now=now, delivered=delivered)
 
-    def without(self, withheld: Iterable[str], too_large: Iterable[str] = ()) -> NamespaceModel:
-        """The same resources, with the names of Secrets that they may not use, and of those that have no room."""
-        return replace(self, withheld=frozenset(withheld), too_large=frozenset(too_large))
+    def without(
+        self, withheld: Iterable[str], too_large: Iterable[str] = (), reserved: Iterable[str] = ()
+    ) -> NamespaceModel:
+        """The same resources, with the names of Secrets that they may not use, of those that have no room, and of
+        those of the operator."""
+        return replace(
+            self,
+            withheld=frozenset(withheld),
+            too_large=frozenset(too_large),
+            reserved=frozenset(reserved),
+        )
+
+    def unreadable(self, secret: str) -> tuple[Literal["SecretNotAllowed", "TooLarge"], str] | None:
+        """Reason and message, if resources may not use `secret` or there is no room for its content."""
+        if secret in self.reserved:
+            return "SecretNotAllowed", reserved(secret)
+        if secret in self.withheld:
+            return "SecretNotAllowed", not_allowed(secret)
+        return ("TooLarge", no_room(secret)) if secret in self.too_large else None
 
     def serving(
         self, ledgers: Mapping[str, Ledger], refused: Mapping[str, str] = MappingProxyType({})

@@ -267,6 +267,11 @@ def failure(error: Exception) -> str:
     return f"the operator failed with {type(error).__name__}; its log has the details"
 
 
+def reserved(secret: str) -> str:
+    """What to do about a Secret of the operator."""
+    return f'Secret "{secret}" is the operator\'s own, and resources must not name it; name another Secret'
+
+
 def not_allowed(secret: str) -> str:
     """What to do about a Secret without the label that resources need to use it."""
     return (

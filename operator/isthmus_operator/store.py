@@ -114,16 +114,18 @@ class Inputs:
 
     def model(self, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
-        usable, withheld = [], []
+        usable, withheld, reserved = [], [], {AUTHORITY_SECRET}
         for item in self.secrets:
             if item["metadata"]["name"] in self.too_large:
                 continue
             if is_usable(item, label_required=self.label_required):
                 usable.append(secret_view(item))
-            elif not is_reserved(item):
+            elif is_reserved(item):
+                reserved.add(item["metadata"]["name"])
+            else:
                 withheld.append(item["metadata"]["name"])
         model = NamespaceModel.from_manifests(self.namespace, self.resources, usable)
-        model = model.without(withheld, self.too_large)
+        model = model.without(withheld, self.too_large, reserved)
         own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
         delivered = {
             router.name: secret_view(found).data

@@ -19,7 +19,7 @@ from isthmus_router import pem
 from ..authority import is_own
 from ..certificates import Examined, chained, examine, fingerprint_of, listed, merged, revocations_problem
 from ..model import NamespaceModel
-from ..names import bounded, no_room, not_allowed
+from ..names import bounded
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS, Past
 from ..untrusted import FAILURES, document, mapping
@@ -105,11 +105,7 @@ class MaterialError(Exception):
     @classmethod
     def missing(cls, secret: str, model: NamespaceModel) -> MaterialError:
         """Why `model` does not have the content of `secret`."""
-        if secret in model.withheld:
-            return cls("SecretNotAllowed", not_allowed(secret))
-        if secret in model.too_large:
-            return cls("TooLarge", no_room(secret))
-        return cls("SecretNotFound", f'Secret "{secret}" does not exist')
+        return cls(*(model.unreadable(secret) or ("SecretNotFound", f'Secret "{secret}" does not exist')))
 
     @classmethod
     def invalid(cls, secret: str, problem: str) -> MaterialError:

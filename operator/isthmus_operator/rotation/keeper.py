@@ -27,8 +27,6 @@ from ..names import (
     base_name,
     failure,
     ledger_secret,
-    no_room,
-    not_allowed,
 )
 from ..render.material import Delivered
 from ..resources import SslProfile
@@ -335,9 +333,8 @@ class Keeper:
 
 def _unreadable(secret: str, model: NamespaceModel) -> Refusal | None:
     """Why `model` does not have the content of a Secret that exists."""
-    if secret in model.withheld:
-        return Refusal("SecretNotAllowed", not_allowed(secret))
-    return Refusal("TooLarge", no_room(secret)) if secret in model.too_large else None
+    found = model.unreadable(secret)
+    return Refusal(*found) if found is not None else None
 
 
 def _encoded(ledger: Ledger) -> dict[str, str]:

@@ -12,6 +12,7 @@ from tests.unit.operator.certificates import NOW, issued
 from tests.unit.operator.support import ssl_profile
 
 from isthmus_operator.apply import identity
+from isthmus_operator.authority import AUTHORITY_SECRET
 from isthmus_operator.certificates import described
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
@@ -377,6 +378,17 @@ async def test_a_request_adopts_no_secret_that_resources_may_not_use(
     refusal = one.facts["net"].refusal
     assert refusal is not None
     assert refusal.reason == "SecretNotFound"
+
+
+async def test_a_profile_that_names_the_secret_of_the_authority_reports_whose_it_is() -> None:
+    one = keeper(Api())
+    profile = ssl_profile("net", AUTHORITY_SECRET)
+    model = NamespaceModel.from_manifests("net", [profile], []).without((), reserved={AUTHORITY_SECRET})
+    await one.adopt(model.at(NOW), {}, [profile], NOW)
+    refusal = one.facts["net"].refusal
+    assert refusal is not None
+    assert refusal.reason == "SecretNotAllowed"
+    assert 'Secret "isthmus-authority" is the operator\'s own' in refusal.message
 
 
 async def test_ledgers_of_a_namespace_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tests.unit.operator.support import (
     tls_data,
 )
 
+from isthmus_operator.authority import AUTHORITY_SECRET
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER, config_secret
 from isthmus_operator.render import Rendered, RenderSettings, render
@@ -136,8 +137,17 @@ def test_a_secret_is_used_only_with_the_label(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_secrets_of_the_operator_are_not_for_resources_whatever_their_labels(way: str) -> None:
     data = content(way)
-    text, _ = tried(*WAYS[way], data=data, labels={LABEL_MANAGED_BY: MANAGER, **USE})
+    text, messages = tried(*WAYS[way], data=data, labels={LABEL_MANAGED_BY: MANAGER, **USE})
     assert not leaks(way, text, data)
+    assert any('Secret "others" is the operator\'s own' in message for message in messages), messages
+
+
+def test_a_router_that_names_the_secret_of_the_authority_reports_whose_it_is() -> None:
+    tls = {"secretName": AUTHORITY_SECRET}
+    hub = router("hub", listeners=[{"name": "amqp", "port": 5671, "tls": tls}])
+    (found,) = render(store(hub, data={}, labels={}).model("net", NOW), SETTINGS).findings
+    assert found.reason == "SecretNotAllowed"
+    assert 'Secret "isthmus-authority" is the operator\'s own' in found.message
 
 
 DELIVERED = [way for way in WAYS if way.endswith((" Connector", "a listener"))]
@@ -230,11 +240,18 @@ def test_credentials_of_registries_are_used_only_with_the_label(resource: dict[s
 @pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
 def test_credentials_that_do_not_exist_yet_are_not_named_in_pods(resource: dict[str, Any]) -> None:
     """Somebody else could create them later, without the label."""
-    for labels in (None, {LABEL_MANAGED_BY: MANAGER, **USE}):
-        uses, ((reason, message),) = pulled(resource, labels)
-        assert not uses
-        assert reason == "SecretNotFound"
-        assert 'Secret "others" does not exist' in message
+    uses, ((reason, message),) = pulled(resource, None)
+    assert not uses
+    assert reason == "SecretNotFound"
+    assert 'Secret "others" does not exist' in message
+
+
+@pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
+def test_secrets_of_the_operator_are_not_for_registries(resource: dict[str, Any]) -> None:
+    uses, ((reason, message),) = pulled(resource, {LABEL_MANAGED_BY: MANAGER, **USE})
+    assert not uses
+    assert reason == "SecretNotAllowed"
+    assert 'Secret "others" is the operator\'s own' in message
 
 
 @pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
