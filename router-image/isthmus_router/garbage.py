@@ -1,7 +1,8 @@
 """Full garbage collections, which stop everything: none by itself, and no more of the time than a bounded share.
 
-With tens of thousands of links one takes a tenth of a second. Nearly everything is freed without it, as soon as the
-last reference is gone; only what refers to itself in a circle, such as a connection that has ended, waits for it.
+With tens of thousands of links one takes a tenth of a second. Everything of AMQP connections, links and messages is
+freed without it, as soon as the last reference is gone. Only objects that refer to each other wait for it, such as
+those of HTTP connections.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PERIOD_SECONDS = 1.0
 DUE_COLLECTIONS = 10
 """Collections of the middle generation after which a full one is due, as is usual in Python."""
 DUE_CONNECTIONS = 256
-"""Connections that have ended, after which one is due, and the memory is given back to the system."""
+"""Connections that have ended, after which their memory is given back to the system."""
 _NEVER = 2**31 - 1
 
 _trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
@@ -26,7 +27,7 @@ _trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", l
 
 
 class FullCollections:
-    """Those of this process, from now on."""
+    """Those of this process, from now on. Memory is given back to the system in the same share of the time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, finished: Callable[[], int]) -> None:
         """`finished`: how many connections have ended so far."""
@@ -51,10 +52,10 @@ class FullCollections:
         many = finished - self._known >= self._due
         # What a few more connections leave behind, after many, is given back as well.
         self._due = 1 if many else DUE_CONNECTIONS
-        if many or gc.get_count()[2] >= DUE_COLLECTIONS:
+        if gc.get_count()[2] >= DUE_COLLECTIONS:
             gc.collect()
-            if many:
-                self._known = finished
-                _trim_memory(0)
-            ended = time.monotonic()
-            self._next = ended + (ended - begun) / SHARE
+        if many:
+            self._known = finished
+            _trim_memory(0)
+        ended = time.monotonic()
+        self._next = ended + (ended - begun) / SHARE

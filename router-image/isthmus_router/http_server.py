@@ -2,8 +2,8 @@
 
 Every connection is for one request. Whoever idles, sends byte by byte or does not take the answer is let go
 at a deadline, or as soon as somebody else needs the place: where a limit is reached, the oldest connection of the host
-that has the most goes, since an honest request is a matter of milliseconds. A host that opens more connections than
-probes and scrapes need is not listened to.
+that has the most goes, since an honest request is a matter of milliseconds. Further connections of a host that opens
+more of them than probes and scrapes need are closed at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MAX_DOCUMENTS = 8
 """Requests at a time for each of `/metrics` and `/status`, whose answers can be large."""
 
 REST = 4
-"""Times as long as a document took is the pause before the next one: who asks has a fifth of a processor."""
+"""Times as long as a document took is the pause before the next one: documents take a fifth of a processor at most."""
 
 LONGEST_REST_SECONDS = 1.0
 
@@ -66,6 +66,8 @@ PAUSE_SECONDS = 1.0
 """Until connections are accepted again when no descriptors are left."""
 
 _BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 64
+"""Connections; those that are to be closed give their descriptors back before the next ones are accepted."""
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[0-9]\r?\n")
 
 
@@ -229,7 +231,7 @@ class HttpServer:
 
     def _accept(self, listening: socket.socket) -> None:
         assert self._loop is not None
-        for _ in range(_BACKLOG):
+        for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -240,7 +242,7 @@ class HttpServer:
                 self._loop.call_later(PAUSE_SECONDS, self._accept_again, listening)
                 return
             if not self._arrivals.allow(network_of(address[0]), self._loop.time()):
-                accepted.close()  # which costs a hundredth of an answer
+                accepted.close()
                 continue
             conversation = self._loop.create_task(self._connected(accepted, address[0]))
             self._conversations.add(conversation)
@@ -256,17 +258,21 @@ class HttpServer:
         task = asyncio.current_task()
         assert task
         accepted.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=accepted, limit=HEAD_BYTES)
-        # So that `drain` waits for everything to be sent, and nothing is written into an unbounded buffer.
-        writer.transport.set_write_buffer_limits(0)
+        writer = None
         try:
+            reader, writer = await asyncio.open_connection(sock=accepted, limit=HEAD_BYTES)
+            # So that `drain` waits for everything to be sent, and nothing is written into an unbounded buffer.
+            writer.transport.set_write_buffer_limits(0)
             await self._converse(task, address, reader, writer)
         except (OSError, TimeoutError) as error:
             logger.debug("request broken off", extra={"reason": repr(error)})
         except asyncio.CancelledError:
             logger.debug("connection dropped: others need its place, or the server stops")
         finally:
-            writer.transport.abort()
+            if writer is None:
+                accepted.close()
+            else:
+                writer.transport.abort()
 
     async def _converse(
         self,

@@ -22,14 +22,15 @@ from cryptography.x509.oid import NameOID
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
-from tests.integration.support.raw import AMQP_HEADER, OPEN, SASL_HEADER, SASL_INIT, frame
+from tests.integration.support.raw import AMQP_HEADER, HEARTBEAT, OPEN, SASL_HEADER, SASL_INIT, frame
 from tests.unit.operator.support import connector, router
 
 from isthmus_router.message.types import Symbol
 
 MADE_BY_OPERATOR = "app.kubernetes.io/managed-by=isthmus-operator"
-HEARTBEAT = bytes([0, 0, 0, 8, 2, 0, 0, 0])
 EXPIRY = "isthmus_operator_certificate_expiry_timestamp_seconds"
+OPENING = frame(OPEN, [""])[8:11]
+"""How every open frame begins, after its header."""
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +259,7 @@ def connected(network: Network, certificate: Path) -> Iterator[threading.Event]:
     ):
         secure.sendall(login + AMQP_HEADER + frame(OPEN, ["thief"]))
         seen = b""
-        while frame(OPEN, [""])[8:11] not in seen:
+        while OPENING not in seen:
             received = secure.recv(4096)
             assert received, f"not opened: {seen!r}"
             seen += received

@@ -501,6 +501,7 @@ class AmqpConnection(ConnectionState):
         self.driver.poller.remove(self)
         for timer in self._timers:
             timer.cancel()
+        self._timers.clear()
         self.driver.heartbeats.forget(self)
         try:
             self.leave_core()
@@ -547,9 +548,21 @@ class AmqpConnection(ConnectionState):
         yield
 
     def _freed(self) -> None:
-        """The engine has nothing of the connection any more."""
+        """The engine has nothing of the connection any more, and nobody asks for its parts.
+
+        They refer to it, so that all would wait for a full collection of garbage.
+        """
         self.remains.connection_freed()
         self.driver.flush()
+        del (
+            self.detached,
+            self.remains,
+            self.freeing,
+            self.sessions,
+            self.outgoing,
+            self.markers,
+            self.answers,
+        )
 
     def session_answered(self, session: Pointer) -> None:
         """The peer has begun a session that this router began."""

@@ -134,7 +134,8 @@ class Driver:
     def _rooms(self, connections: list[AmqpConnection]) -> Iterator[None]:
         for connection in connections:
             try:
-                yield from connection.detached.make_room()
+                if not connection.closed:
+                    yield from connection.detached.make_room()
             except Exception as error:
                 connection.broken(error)
         self._room_is_made = False

@@ -25,7 +25,7 @@ AT_ONCE = 1000
 
 
 class Freeing:
-    """Those of one connection."""
+    """The unsettled deliveries of one connection's links that the router has closed, or that are over on both sides."""
 
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection

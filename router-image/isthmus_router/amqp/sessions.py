@@ -283,6 +283,7 @@ class Sessions:
             lib.pn_decref(session)
         self._ended.clear()
         self._finished.clear()
+        del self._routed  # which refers to this object
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""

@@ -74,6 +74,7 @@ class AddressTable(dict[str, Address]):
         """Nothing may refer to the address any more."""
         if not address.in_use and self.get(address.key) is address:
             address.invalidate()
+            address.client_routes.clear()  # which refer to it: all would wait for a full collection of garbage
             del self[address.key]
             if address.key[0] in LINK_ROUTES and self.link_route_forgotten is not None:
                 self.link_route_forgotten(address)

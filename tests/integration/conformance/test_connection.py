@@ -19,6 +19,7 @@ from tests.integration.support.raw import (
     BEGIN,
     CLOSE,
     FLOW,
+    HEARTBEAT,
     SASL_HEADER,
     SASL_INIT,
     SASL_MECHANISMS,
@@ -30,8 +31,6 @@ from tests.integration.support.raw import (
 from tests.integration.support.routers import Router
 
 from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
-
-HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 
 @pytest.mark.parametrize(

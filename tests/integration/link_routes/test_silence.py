@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.support.client import Clients
 from tests.integration.support.link_routes import Shore
 from tests.integration.support.ports import free_port
-from tests.integration.support.raw import AMQP_HEADER, BEGIN, OPEN, RawConnection, frame
+from tests.integration.support.raw import AMQP_HEADER, BEGIN, HEARTBEAT, OPEN, RawConnection, frame
 from tests.integration.support.routers import Routers, eventually, listener
 from tests.security.support.frames import attach, begin, opening
 
@@ -15,7 +15,6 @@ LINKS = 50
 MANY_LINKS = 1_100
 CHANNELS = 8
 TIMEOUT_SECONDS = 120.0
-HEARTBEAT = b"\0\0\0\x08\x02\0\0\0"
 
 
 def test_detaches_that_are_not_answered_end_with_their_sessions(clients: Clients, shore: Shore) -> None:

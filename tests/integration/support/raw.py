@@ -19,6 +19,8 @@ from isthmus_router.routing.messages import HELLO_ADDRESS, control_address
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+HEARTBEAT = bytes([0, 0, 0, 8, 2, 0, 0, 0])
+"""An empty frame."""
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(0x40, 0x45)
 _LARGE = UInt(2**31 - 1)

@@ -18,6 +18,7 @@ from tests.integration.support.raw import (
     DISPOSITION,
     END,
     FLOW,
+    HEARTBEAT,
     TRANSFER,
     Arrived,
     await_input,
@@ -27,7 +28,6 @@ from tests.integration.support.raw import (
 from isthmus_router.message.types import UInt, UShort
 
 AMPLE_FOR_ALL = UInt(2**31 - 1)
-HEARTBEAT = bytes([0, 0, 0, 8, 2, 0, 0, 0])
 HEARTBEAT_SECONDS = 2.0
 
 

@@ -11,10 +11,11 @@ from cproton_ffi import lib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
+from tests.unit.amqp.garbage import nothing_left_to_collect
 from tests.unit.amqp.raw_peer import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED, RawPeer
 from tests.unit.amqp.rig import Peer, Rig, usable
 
-from isthmus_router.amqp import freeing
+from isthmus_router.amqp import driver, events, freeing
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.kernel import copies, forward, parking, stalled
 from isthmus_router.amqp.kernel.delivery import Hold
@@ -186,10 +187,13 @@ class Disorder:
         assert [delivery.remote_state for delivery in sent] == [Delivery.ACCEPTED] * 5
 
     def accounts_agree(self) -> None:
-        """Core and engine have the same deliveries under way on links on which the router sends."""
+        """Core and engine have the same deliveries under way on links on which the router sends.
+
+        Links of a connection that ends, whose turn to be forgotten has not come, have no part in that.
+        """
         for connection in self.rig.core.connections.values():
             for link in connection.links:
-                if not link.incoming and not link.routed:
+                if not link.incoming and not link.routed and link.io in connection.io.links:
                     begun = int(link.stream is not None and link.stream.has_begun(link))
                     assert lib.pn_link_unsettled(link.io) == len(link.unsettled) + begun, link.name
 
@@ -197,11 +201,14 @@ class Disorder:
         """Nothing stays behind of peers that are gone."""
         for raw in self.raw:
             raw.drop()
+        self.rig.peers[:] = [self.sender, self.receiver]
+        self.raw.clear()
+        self.holds.clear()
         self.rig.settle_down()
         self.rig.work_off()
-        driver = self.rig.driver
-        assert {connection.peer for connection in driver.connections.values()} == {"peer-3", "peer-4"}
-        assert not driver.activity.busy
+        connections = self.rig.driver.connections.values()
+        assert {connection.peer for connection in connections} == {"peer-3", "peer-4"}
+        assert not self.rig.driver.activity.busy
         for connection in self.rig.core.connections.values():
             for link in connection.links:
                 assert not link.unsettled, link.name
@@ -218,6 +225,7 @@ def play(steps: list[Step], *, compiled: bool) -> Any:
     with (
         patch.object(model.Link, "__hash__", lambda link: hash(link.id)),
         patch.object(Driver, "_second_passed", lambda driver: None),
+        nothing_left_to_collect(),
     ):
         disorder = Disorder(compiled=compiled)
         try:
@@ -227,10 +235,10 @@ def play(steps: list[Step], *, compiled: bool) -> Any:
             disorder.all_leave()
             disorder.others_go_on()
             assert errors.records == []
-            return result
         finally:
             logging.getLogger().removeHandler(errors)
             disorder.rig.close()
+    return result
 
 
 def transfers(at: int, channel: int, handle: int, count: int, to: str = "balanced/a") -> list[Frame]:
@@ -302,5 +310,7 @@ def test_both_kernels_survive_disorder_in_the_middle_of_long_work(steps: list[St
     with ExitStack() as patches:
         for module in (forward, parking, copies, stalled, freeing):
             patches.enter_context(patch.object(module, "AT_ONCE", 1))
+        for module in (driver, events):
+            patches.enter_context(patch.object(module, "MANY_LINKS", 1))
         python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))
     assert compiled == python

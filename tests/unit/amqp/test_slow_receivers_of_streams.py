@@ -53,7 +53,7 @@ def send(rig: Rig, link: Any, *, settled: bool = False, size: int = SIZE) -> Any
 
 
 class Slow:
-    """A receiver that reads only when it is told to, with a small window."""
+    """A receiver with a small window, which reads only on demand."""
 
     def __init__(self, rig: Rig, *, credit: int = 10) -> None:
         self.rig = rig

@@ -39,6 +39,11 @@ def configuration(
     return parse(as_json([("policy", policy), ("vhost", vhost)]), "f")
 
 
+def applicant(number: int, user: str, name: str, role: Role = Role.NORMAL) -> Applicant:
+    """An incoming connection from the host and port in `name`."""
+    return Applicant(number, role, incoming=True, user=user, name=name, hostname="", policy_vhost=None)
+
+
 class Closing:
     """A driver that closes connections at once."""
 
@@ -85,22 +90,14 @@ def test_numbers_are_those_of_what_is_open(steps: list[Any]) -> None:
         if kind == "connect":
             user, host, client = arguments
             role = Role.NORMAL if client else Role.EDGE
-            applicant = Applicant(
-                number,
-                role,
-                incoming=True,
-                user=user,
-                name=f"{host}:{number}",
-                hostname="",
-                policy_vhost=None,
-            )
-            answer = enforcer.admit(applicant)
+            candidate = applicant(number, user, f"{host}:{number}", role)
+            answer = enforcer.admit(candidate)
             if isinstance(answer, Condition):
                 assert client
                 enforcer.ended(number)
             else:
-                open_[number] = applicant
-                connection = Connection(number, role, incoming=True, name=applicant.name)
+                open_[number] = candidate
+                connection = Connection(number, role, incoming=True, name=candidate.name)
                 connection.grant = answer
                 core.connections[number] = connection
         elif kind == "end":
@@ -138,22 +135,14 @@ def test_limits_are_kept(attempts: list[Any]) -> None:
     enforcer = PolicyEnforcer(core, configuration())
     admitted: list[tuple[str, str]] = []
     for number, (_, user, host, _) in enumerate(attempts):
-        applicant = Applicant(
-            number,
-            Role.NORMAL,
-            incoming=True,
-            user=user,
-            name=f"{host}:1",
-            hostname=None,
-            policy_vhost=None,
-        )
+        candidate = applicant(number, user, f"{host}:1")
         allowed = (
             (user == "ann" or host == "10.0.0.1")
             and len(admitted) < 4
             and sum(other == user for other, _ in admitted) < 2
             and sum(other == host for _, other in admitted) < 3
         )
-        answer = enforcer.admit(applicant)
+        answer = enforcer.admit(candidate)
         assert isinstance(answer, Condition) is not allowed
         if allowed:
             admitted.append((user, host))
@@ -178,16 +167,8 @@ def test_a_change_is_carried_out_link_by_link_and_connections_take_turns() -> No
     core.attach_port(port)  # type: ignore[arg-type]
     enforcer = PolicyEnforcer(core, configuration(enabled=False))
     for number, count in enumerate((50, 2)):
-        applicant = Applicant(
-            number,
-            Role.NORMAL,
-            incoming=True,
-            user="ann",
-            name=f"10.0.0.1:{number}",
-            hostname="",
-            policy_vhost=None,
-        )
-        assert enforcer.admit(applicant) is None
+        candidate = applicant(number, "ann", f"10.0.0.1:{number}")
+        assert enforcer.admit(candidate) is None
         connection = core.connections[number] = Connection(number, Role.NORMAL, incoming=True, name="p")
         for at in range(count):
             link = Link(at, connection, Direction.OUT, f"l{at}", source=Terminus("x"), target=Terminus())
@@ -207,10 +188,8 @@ def test_what_the_review_has_not_reached_has_the_new_rules() -> None:
     """A link that attaches, and a request to management, before the steps are taken."""
     core = RouterCore("R", edge=False)
     enforcer = PolicyEnforcer(core, configuration(enabled=False))
-    applicant = Applicant(
-        1, Role.NORMAL, incoming=True, user="ann", name="10.0.0.2:1", hostname="", policy_vhost=None
-    )
-    assert enforcer.admit(applicant) is None
+    candidate = applicant(1, "ann", "10.0.0.2:1")
+    assert enforcer.admit(candidate) is None
     connection = core.connections[1] = Connection(1, Role.NORMAL, incoming=True, name="p")
     steps = enforcer.configure(configuration())
     assert enforcer.renew(connection) is None
@@ -227,16 +206,8 @@ def test_an_ipv6_network_counts_as_one_host() -> None:
     enforcer = PolicyEnforcer(RouterCore("R", edge=False), configuration(most=10, of_user=10))
 
     def connects(number: int, address: str) -> bool:
-        applicant = Applicant(
-            number,
-            Role.NORMAL,
-            incoming=True,
-            user="ann",
-            name=f"[{address}]:5671",
-            hostname=None,
-            policy_vhost=None,
-        )
-        return not isinstance(enforcer.admit(applicant), Condition)
+        candidate = applicant(number, "ann", f"[{address}]:5671")
+        return not isinstance(enforcer.admit(candidate), Condition)
 
     assert [connects(number, f"2001:db8::{number}") for number in range(4)] == [True, True, True, False]
     assert connects(4, "2001:db8:0:1::1")
@@ -266,16 +237,8 @@ def test_a_connection_that_cannot_be_reviewed_is_closed_and_others_are_reviewed(
     core.attach_port(port)  # type: ignore[arg-type]
     enforcer = PolicyEnforcer(core, configuration(enabled=False))
     for number in range(2):
-        applicant = Applicant(
-            number,
-            Role.NORMAL,
-            incoming=True,
-            user="ann",
-            name=f"10.0.0.1:{number}",
-            hostname="",
-            policy_vhost=None,
-        )
-        assert enforcer.admit(applicant) is None
+        candidate = applicant(number, "ann", f"10.0.0.1:{number}")
+        assert enforcer.admit(candidate) is None
         connection = core.connections[number] = Connection(number, Role.NORMAL, incoming=True, name="p")
         link = Link(number, connection, Direction.OUT, "l", source=Terminus("x"), target=Terminus())
         link.by_peer = True

@@ -186,6 +186,11 @@ class Branch:
         self.waiting: Waiting | None = None
         """Its place in the queue of the link, until it has claimed that."""
 
+    def claim(self) -> None:
+        """The link is its own until it ends."""
+        self.claimed = True
+        self.waiting = None
+
 
 class Stream:
     """A delivery that is passed on while it arrives."""

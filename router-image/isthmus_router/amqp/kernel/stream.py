@@ -206,7 +206,7 @@ class Streams:
         link = branch.link
         if link.stream is None and not link.parked:
             link.stream = stream
-            branch.claimed = True
+            branch.claim()
         else:
             branch.waiting = Waiting(stream)
             link.parked.append(branch.waiting)
@@ -219,7 +219,7 @@ class Streams:
             return
         for branch in stream.branches:
             if branch.link is link:
-                branch.claimed = True
+                branch.claim()
         self._pump_on(stream)
 
     def _pump_on(self, stream: Stream) -> None:
@@ -450,13 +450,14 @@ class Streams:
 
     def _consume(self, stream: Stream) -> None:
         """The whole of a message for the router itself is here."""
-        assert stream.consume is not None
+        consume, stream.consume = stream.consume, None
+        assert consume is not None
         if stream.record is None:
             pn_delivery_settle(stream.pn)
         elif stream.consumer is None:
             stream.record.lost_state = PN_ACCEPTED
             self._forwarder.settlement.unrouted(stream.record)
-        stream.consume(self._take_collected(stream))
+        consume(self._take_collected(stream))
 
     def release(self, out: Link) -> None:
         """The stream has left `out`: back to the pool, or on with what waits there."""
@@ -477,6 +478,7 @@ class Streams:
 
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
+        stream.consume = None
         self._take_collected(stream)
         self._forwarder.parking.keep_no_more(stream)
         record = stream.record

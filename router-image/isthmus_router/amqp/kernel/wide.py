@@ -175,7 +175,7 @@ class WideStreams:
         """It may have the link of a receiver, for which it has waited."""
         branch = stream.receivers.get(out)
         if branch is not None:
-            branch.claimed = True
+            branch.claim()
         self.stir(stream)
 
     def leave_out(self, stream: WideStream, out: Link) -> None:

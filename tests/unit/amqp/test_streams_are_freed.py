@@ -1,0 +1,87 @@
+"""Messages that are passed on while they arrive, and their links, are freed with their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.amqp.garbage import nothing_left_to_collect
+from tests.unit.amqp.rig import Peer, Rig
+
+from isthmus_router.core.address import SettlingConsumer
+from isthmus_router.core.roles import Role
+
+HEAD, REST = b"\x00\x53\x75\xb0" + (140_000).to_bytes(4) + bytes(100_000), bytes(40_000)
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "python"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """At the end everybody leaves, and nothing of them is left."""
+    with nothing_left_to_collect():
+        rig = Rig(compiled=request.param)
+        yield rig
+        for peer in rig.peers:
+            peer.drop()
+        rig.peers.clear()
+        rig.work_off()
+        assert not rig.driver.connections
+        rig.close()
+
+
+def attached(rig: Rig, address: str, *, receives: bool = False) -> tuple[Peer, Any]:
+    peer = rig.connect(Role.NORMAL)
+    link = peer.session.receiver("in") if receives else peer.session.sender("out")
+    (link.source if receives else link.target).address = address
+    link.open()
+    if receives:
+        link.flow(10)
+    rig.settle_down()
+    return peer, link
+
+
+def say(rig: Rig, link: Any, *pieces: bytes) -> None:
+    for piece in pieces:
+        if not link.current:
+            link.delivery("one")
+        link.send(piece)
+        if piece is REST:
+            link.advance()
+        rig.settle_down()
+
+
+@pytest.mark.parametrize("receivers", [1, 2, 70])
+@pytest.mark.parametrize("address", ["balanced", "multicast/many"])
+def test_one_that_has_waited_for_another(rig: Rig, address: str, receivers: int) -> None:
+    taking = [attached(rig, address, receives=True) for _ in range(receivers)]
+    (_, first), (_, second) = (attached(rig, address) for _ in range(2))
+    say(rig, first, HEAD)
+    say(rig, second, HEAD, REST)
+    say(rig, first, REST)
+    rig.work_off()
+    copies = receivers if address == "multicast/many" else 1
+    assert sum(len(peer.deliveries.get("in", ())) for peer, _ in taking) == 2 * copies
+
+
+@pytest.mark.parametrize("leaves", ["first", "second", "receiver"])
+def test_one_that_is_broken_off(rig: Rig, leaves: str) -> None:
+    receiver, _ = attached(rig, "balanced", receives=True)
+    (first, begun), (second, waiting) = (attached(rig, "balanced") for _ in range(2))
+    say(rig, begun, HEAD)
+    say(rig, waiting, HEAD)
+    {"first": first, "second": second, "receiver": receiver}[leaves].drop()
+    rig.settle_down()
+
+
+@pytest.mark.parametrize("pieces", [(HEAD, REST), (HEAD,)], ids=["whole", "broken off"])
+def test_one_for_the_router_itself(rig: Rig, pieces: tuple[bytes, ...]) -> None:
+    taken: list[bytes] = []
+
+    def take(payload: bytes, *_: object) -> bool:
+        taken.append(payload)
+        return True
+
+    rig.core.addresses.obtain("Minside").handler = SettlingConsumer(take, 0)
+    _, link = attached(rig, "inside")
+    say(rig, link, *pieces)
+    assert [len(payload) for payload in taken] == [sum(map(len, pieces))] * (len(pieces) - 1)
