@@ -143,7 +143,7 @@ class AmqpConnection(ConnectionState):
             watch_login(self.transport, self.driver.logins, self.settings.name, self.peer)
         else:
             name_client(self.pn, self.settings)
-            send_open(self.pn, self.settings, self.id, self.driver.core.mesh_key)
+            send_open(self.pn, self.settings, self.id, self.driver.core)
         lib.pn_transport_bind(self.transport, self.pn)
 
     def _peer_is_local(self) -> bool:

@@ -20,7 +20,7 @@ from isthmus_router.amqp.checked import (
 )
 from isthmus_router.amqp.engine import Pointer, set_condition, text
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.amqp.opening import limit_transport, send_open
+from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_attach, symbols
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
@@ -55,6 +55,7 @@ LARGEST_MESSAGE = 2**63 - 1
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
+TO_ITSELF = Condition("amqp:not-allowed", "a connector leads to the router that it belongs to")
 OPEN_TWICE = Condition("amqp:not-allowed", "the connection was opened twice")
 SESSION_TWICE = Condition("amqp:not-allowed", "a session was begun or ended twice")
 """The engine takes it, and goes on using the session when it is freed."""
@@ -182,7 +183,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.incoming:
         if grant is not None:
             limit_transport(connection.transport, grant)
-        send_open(connection.pn, connection.settings, connection.id, connection.driver.core.mesh_key)
+        send_open(connection.pn, connection.settings, connection.id, connection.driver.core)
     idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)
     if 0 < idle_timeout < SHORTEST_IDLE_TIMEOUT_MS:
         reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"
@@ -194,6 +195,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
     )
+    if properties.pop(PROPERTY_INSTANCE, None) == connection.driver.core.instance:
+        connection.close(TO_ITSELF)
+        return
     # Management shows the properties of connections, and what tells a peer from others is a secret.
     mesh_key = properties.pop(PROPERTY_MESH_KEY, None)
     role = connection.settings.role

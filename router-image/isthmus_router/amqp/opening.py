@@ -9,12 +9,15 @@ from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY
 from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.message.types import Int, Symbol, ULong
 from isthmus_router.policy.grant import Grant
 
 PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
+PROPERTY_INSTANCE = "isthmus.instance"
+"""By which a router notices that it has connected to itself."""
 
 
 def prepare_transport(
@@ -112,15 +115,13 @@ def name_client(pn: Pointer, settings: Settings) -> None:
         lib.pn_connection_set_hostname(pn, cstring(settings.hostname))
 
 
-def send_open(pn: Pointer, settings: Settings, number: int, mesh_key: str | None) -> None:
-    """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist.
-
-    `mesh_key` is that of this router, if it is an edge.
-    """
+def send_open(pn: Pointer, settings: Settings, number: int, core: RouterCore) -> None:
+    """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist."""
     properties: dict[object, object] = {
         Symbol("product"): PRODUCT,
         Symbol("version"): __version__,
         Symbol("qd.conn-id"): Int(number),
+        Symbol(PROPERTY_INSTANCE): core.instance,
     }
     if settings.role.is_between_routers:
         properties[Symbol("qd.annotations-version")] = Int(2)
@@ -128,8 +129,8 @@ def send_open(pn: Pointer, settings: Settings, number: int, mesh_key: str | None
             properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
     if settings.role is Role.INTER_ROUTER_DATA:
         properties[Symbol("qd.inter-router-role")] = Int(Role.INTER_ROUTER_DATA)
-    if mesh_key is not None and settings.role is Role.EDGE:
-        properties[Symbol(PROPERTY_MESH_KEY)] = mesh_key
+    if core.mesh_key is not None and settings.role is Role.EDGE:
+        properties[Symbol(PROPERTY_MESH_KEY)] = core.mesh_key
     if settings.group_correlator is not None:
         properties[Symbol("qd.group-correlator")] = settings.group_correlator
         if settings.tls is not None:

@@ -82,6 +82,8 @@ class RouterCore:
         self, router_id: str, *, edge: bool, default_treatment: Treatment = Treatment.BALANCED
     ) -> None:
         self.id = router_id
+        self.instance = secrets.token_urlsafe(16)
+        """What no other router process has, whatever its id."""
         self.edge = edge
         self.mesh_key = new_mesh_key() if edge else None
         self.mesh_id = mesh_id_of(self.mesh_key) if self.mesh_key is not None else None
