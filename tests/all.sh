@@ -2,8 +2,8 @@
 # Usage: AT_ONCE=... AT_ONCE_ON_CLUSTERS=... tests/all.sh PYTHON OPTIONS...
 # Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
 # images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark and valgrind
-# run behind the tests of the cluster, which use less than half of two processors. If the build fails, the tests that
-# need it report why.
+# run behind the rest of that build and the tests of the cluster, which use less than half of two processors. If the
+# build fails, the tests that need it report why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 spark=tests/integration/flow_analysis
@@ -32,7 +32,6 @@ status=0
 # shellcheck disable=SC2086
 tests/run.sh "$python" "tests/integration tests/security" $AT_ONCE --ignore="$spark" "${options[@]}" || status=$?
 [ "$status" -lt 2 ] || exit "$status"
-wait "$build"
 
 start_behind unit tests/run.sh "$python" "$spark tests/unit" -n 2 --dist loadfile --no-loadscope-reorder "${options[@]}"
 unit=$!
@@ -42,6 +41,7 @@ else
     start_behind valgrind echo "valgrind is not installed: the kernel was not run under it (make valgrind)"
 fi
 valgrind=$!
+wait "$build"
 # shellcheck disable=SC2086
 tests/run.sh "$python" tests/cluster $AT_ONCE_ON_CLUSTERS "${options[@]}" || status=$?
 wait "$unit" || status=$?
