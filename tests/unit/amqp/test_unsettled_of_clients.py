@@ -12,6 +12,7 @@ from proton import Delivery, Link
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.amqp import freeing
 from isthmus_router.core import model
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition
@@ -96,8 +97,12 @@ class Harbor:
         """The router detaches a half, and one of the ends neither reads nor writes."""
         self.rig.driver.detach_link(half, FORCED)
         self.rig.driver.flush()
-        while sum(peer.turn() for peer in self.rig.peers if peer is not silent):
-            pass
+        self.settle_down(silent)
+
+    def settle_down(self, silent: OwnEnd | None = None) -> None:
+        """Move bytes and carry out long pieces of work until nothing is left to do for the others."""
+        while sum(peer.turn() for peer in self.rig.peers if peer is not silent) or self.rig.driver.under_way:
+            self.rig.loop.run_until_complete(asyncio.sleep(0))
 
     def allowance(self, end: OwnEnd) -> Any:
         core = end.router_side.core
@@ -114,8 +119,14 @@ class Harbor:
         assert allowance.unsettled == sum(len(link.unsettled) for link in links)
 
 
+@pytest.fixture(params=[freeing.AT_ONCE, 1], ids=["at once", "in steps"])
+def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many deliveries of an ended link the router settles in one step."""
+    monkeypatch.setattr(freeing, "AT_ONCE", request.param)
+
+
 @pytest.fixture(params=[True, False], ids=["client sends", "client receives"])
-def harbor(request: pytest.FixtureRequest, rig: Rig) -> Harbor:
+def harbor(request: pytest.FixtureRequest, rig: Rig, at_once: None) -> Harbor:
     """One for each direction."""
     return Harbor(rig, client_sends=request.param)
 
@@ -129,7 +140,7 @@ def sent(harbor: Harbor, *paths: Path, count: int = COUNT, settled: bool = False
 
 def arrived(harbor: Harbor, *paths: Path) -> list[int]:
     """How many each receiver has in the end."""
-    harbor.rig.settle_down()
+    harbor.settle_down()
     found = [path.read() for path in paths]
     harbor.rig.settle_down()
     return found
@@ -227,7 +238,7 @@ def test_deliveries_of_a_half_that_the_router_detaches_count_while_the_engine_ha
     half = harbor.half("1", by_client=by_client)
     harbor.detach(half, silent=client if by_client else harbor.container)
     assert lib.pn_link_unsettled(half.io) == allowance.unsettled == (MOST if half.incoming else 0)
-    harbor.rig.settle_down()
+    harbor.settle_down()
     assert allowance.unsettled == 0
     assert not client.router_side.closed
     assert not harbor.container.router_side.closed
@@ -241,7 +252,7 @@ def test_a_session_that_ends_in_place_of_an_answer_makes_room(harbor: Harbor, by
     silent = client if by_client else harbor.container
     harbor.detach(harbor.half("1", by_client=by_client), silent=silent)
     (path.sender if by_client is harbor.client_sends else path.receiver).session.close()
-    harbor.rig.settle_down()
+    harbor.settle_down()
     assert harbor.allowance(client).unsettled == 0
 
 
@@ -258,6 +269,7 @@ def test_deliveries_count_while_the_client_does_not_read_the_answer(harbor: Harb
     client.router_side.dirty = False
     harbor.rig.driver.touch(client.router_side)
     harbor.rig.driver.flush()
+    harbor.settle_down()
     assert allowance.unsettled == 0
 
 
@@ -271,7 +283,7 @@ def test_a_receiver_settles_while_the_router_detaches_the_link_of_a_lost_sender(
     harbor.rig.loop.run_until_complete(asyncio.sleep(0))
     path.settle(MOST - 1)
     receiving.turn()
-    harbor.rig.settle_down()
+    harbor.settle_down()
     assert allowance.unsettled == 0
     assert not receiving.router_side.closed
 
@@ -285,7 +297,7 @@ def test_the_router_detaches_a_half_whose_peer_waits_for_the_answer_of_the_other
     client.turn()
     harbor.detach(near, silent=harbor.container)
     assert not client.router_side.sessions.receivers(near.session)
-    harbor.rig.settle_down()
+    harbor.settle_down()
     assert harbor.allowance(client).unsettled == 0
 
 
