@@ -8,6 +8,7 @@ ends by a signal if the engine does.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import random
@@ -21,6 +22,7 @@ from typing import Any
 from proton import Delivery, Message
 from tests.security.fuzz.container import Container
 from tests.security.fuzz.conversations import Conversation
+from tests.unit.amqp.garbage import nothing_left_to_collect
 from tests.unit.amqp.rig import End, Peer, Rig, usable
 from tests.unit.amqp.routed_ends import LINK_ROUTE
 
@@ -133,6 +135,7 @@ class Play:
         for talker in talkers:
             talker.drop()
         self.rig.settle_down()
+        self.rig.work_off()
         self.rig.peers[:] = self._calm
         self._others_go_on()
         left = {one.peer for one in self.rig.driver.connections.values()}
@@ -178,6 +181,8 @@ def run(first: int, conversations: int, seconds: float, *, compiled: bool | None
         if play is None or (seed - first) % CONVERSATIONS_OF_A_ROUTER == 0:
             if play is not None:
                 play.rig.close()
+                play = None
+                gc.collect()
             router = seed // CONVERSATIONS_OF_A_ROUTER
             play = Play(
                 compiled=bool(router % 2) if compiled is None else compiled, policy=router % 4 < POLICIES_OF_4
@@ -186,7 +191,8 @@ def run(first: int, conversations: int, seconds: float, *, compiled: bool | None
             last.write_text(str(seed))
         problem = ""
         try:
-            play.talk(seed)
+            with nothing_left_to_collect():
+                play.talk(seed)
         except Exception:
             problem = traceback.format_exc()
         if errors.records:

@@ -29,7 +29,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         rig.close()
 
 
-def attached(rig: Rig, address: str, *, receives: bool = False) -> tuple[Peer, Any]:
+def attached(rig: Rig, address: str | None, *, receives: bool = False) -> tuple[Peer, Any]:
     peer = rig.connect(Role.NORMAL)
     link = peer.session.receiver("in") if receives else peer.session.sender("out")
     (link.source if receives else link.target).address = address
@@ -85,3 +85,9 @@ def test_one_for_the_router_itself(rig: Rig, pieces: tuple[bytes, ...]) -> None:
     _, link = attached(rig, "inside")
     say(rig, link, *pieces)
     assert [len(payload) for payload in taken] == [sum(map(len, pieces))] * (len(pieces) - 1)
+
+
+def test_a_malformed_one(rig: Rig) -> None:
+    """The sender names the address in each message, and this one has none where it is to be."""
+    _, link = attached(rig, None)
+    say(rig, link, b"\x00\x53\x73\x40" + HEAD)
