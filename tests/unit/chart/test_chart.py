@@ -356,6 +356,16 @@ def test_a_policy_admits_the_health_port_only(render: Render) -> None:
     assert policy["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
 
 
+def test_named_namespaces_alone_reach_the_port_of_the_operator(render: Render) -> None:
+    found = render("networkPolicy.enabled=true", "router.monitoringNamespaces={prometheus,ops}")
+    (rule,) = only(found, "NetworkPolicy")["spec"]["ingress"]
+    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["prometheus", "ops"]}
+    assert rule == {
+        "ports": [{"port": "http", "protocol": "TCP"}],
+        "from": [{"podSelector": {}}, {"namespaceSelector": {"matchExpressions": [named]}}],
+    }
+
+
 def test_names_of_a_long_release_fit(render: Render) -> None:
     for item in render("serviceMonitor.enabled=true", name="r" * 53):
         assert len(item["metadata"]["name"]) <= 63, item["metadata"]["name"]
