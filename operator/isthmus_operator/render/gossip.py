@@ -146,10 +146,13 @@ def _budget(found: GossipRouter) -> list[Manifest]:
 
 
 def _network_policy(found: GossipRouter, settings: RenderSettings) -> list[Manifest]:
-    """Members are routers, in this namespace or another, or outside where the port is exposed there."""
+    """Members are routers. They are outside where the port is exposed there, and in other namespaces only where the
+    certificates are not those of the namespace's own authority."""
     if found.spec.network_policy == "Disabled":
         return []
-    source: Source = "routers" if found.spec.expose == "ClusterIP" else "anywhere"
+    source: Source = "routers of the namespace" if found.own_tls else "routers"
+    if found.spec.expose != "ClusterIP":
+        source = "anywhere"
     ingress = [*rules([(source, found.spec.port, "TCP")]), health_rule(found.spec.health_port, settings)]
     spec = {
         "podSelector": {"matchLabels": gossip_selector(found.name)},

@@ -88,13 +88,16 @@ def _source(listener: Listener) -> Source:
 
 
 def _ports_of_site(site: SiteInstance) -> list[tuple[Source, int, str]]:
+    """Members are replicas of one Router, however they find each other. Nobody connects to a bridge that is not
+    exposed."""
     discovery, bridge = site.spec.discovery, site.spec.bridge
-    members: Source = "routers" if discovery.hosts is not None else "routers of the namespace"
-    others: Source = "anywhere" if bridge.expose in {"NodePort", "LoadBalancer"} else "routers"
-    ports: list[tuple[Source, int, str]] = [
-        (members, site.spec.member_port, "TCP"),
-        (others, bridge.port, "TCP"),
-    ]
+    ports: list[tuple[Source, int, str]] = [("routers of the namespace", site.spec.member_port, "TCP")]
     if discovery.type == "multicast":
-        ports.append((members, (discovery.multicast or Multicast()).port, "UDP"))
+        port = (discovery.multicast or Multicast()).port
+        ports.append(("routers of the namespace", port, "UDP"))
+    if bridge.expose in {"NodePort", "LoadBalancer"}:
+        ports.append(("anywhere", bridge.port, "TCP"))
+    elif bridge.expose == "ClusterIP":
+        others: Source = "routers of the namespace" if site.own_bridge_tls else "routers"
+        ports.append((others, bridge.port, "TCP"))
     return ports

@@ -46,8 +46,9 @@ class GossipRouterSpec(Model):
     `restrictions.allowedMetadata` of the chart."""
 
     network_policy: Literal["Disabled", "Ingress"] = "Ingress"
-    """`Ingress` makes a NetworkPolicy that admits routers to the port for members, or with `expose` other than
-    `ClusterIP` anybody. The health port accepts connections as the installation says."""
+    """`Ingress` makes a NetworkPolicy that admits routers to the port for members: of the namespace where the
+    certificates are of its own authority, else of any namespace, or with `expose` other than `ClusterIP` anybody. The
+    health port accepts connections as the installation says."""
 
     image: ImageName | None = None
     """Image in place of the operator's default for routers."""

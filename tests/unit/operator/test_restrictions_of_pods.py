@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -352,8 +353,9 @@ def test_pods_use_the_identity_of_the_cloud_only_if_the_installation_allows_it()
     found = render(model(*resources), allowed)
     assert (set(found.flow_logs), set(found.flow_analyses)) == ({"flows"}, {"daily"})
     policies = policies_of(found)
-    assert set(policies) == {"FlowAnalysis"}, "the collector needs its identity"
-    assert policies["FlowAnalysis"]["policyTypes"] == ["Ingress"]
+    for kind in ("FlowLog", "FlowAnalysis"):
+        assert policies[kind]["policyTypes"] == ["Ingress"], "its pods need their identity"
+        assert "egress" not in policies[kind]
 
 
 @pytest.mark.parametrize("in_store", [True, False])
@@ -365,17 +367,20 @@ def test_pods_with_keys_and_volumes_do_not_reach_the_metadata_service(in_store: 
         settings = replace(SETTINGS, restrictions=Restrictions(cloud_identity=level))
         policies = policies_of(render(model(*resources, secrets=(opaque_secret("keys", *KEYS),)), settings))
         assert policies["FlowLog"]["podSelector"]["matchLabels"] == flow_log_selector("flows")
-        assert policies["FlowLog"]["policyTypes"] == ["Egress"], "what may reach the collector stays open"
-        assert policies["FlowAnalysis"]["policyTypes"] == ["Ingress", "Egress"]
         for spec in policies.values():
-            (rule,) = spec["egress"]
-            blocks = [item["ipBlock"] for item in rule["to"] if "ipBlock" in item]
-            assert blocks == [
-                {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
-                {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
-            ]
-            assert {"namespaceSelector": {}} in rule["to"]
+            assert spec["policyTypes"] == ["Ingress", "Egress"]
+            rule, dns = spec["egress"]
+            blocks = {item["ipBlock"]["cidr"]: item["ipBlock"]["except"] for item in rule["to"][:2]}
+            assert list(blocks) == ["0.0.0.0/0", "::/0"]
+            assert "169.254.0.0/16" in blocks["0.0.0.0/0"], "no other address of the node either"
+            assert "fd00:ec2::254/128" in blocks["::/0"]
+            for every, some in blocks.items():
+                whole = ip_network(every)
+                assert all(ip_network(one).version == whole.version for one in some)
+                assert all(ip_network(one).prefixlen > 0 for one in some)
+            assert rule["to"][2:] == [{"namespaceSelector": {}}]
             assert "ports" not in rule
+            assert dns == {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 
 
 def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:

@@ -23,6 +23,7 @@ from ...resources import FlowLog, Listener, Router
 from ...resources.tls import ConnectorTls, given
 from ...rotation.ledger import REVOCATIONS, TLS_KEYS
 from ..egress import all_but_metadata
+from ..ingress import health_rule
 from ..instances import Finding
 from ..material import Material, MaterialError, OwnTls, certificates_digest, complaints
 from ..podtemplate import overlaid
@@ -99,8 +100,8 @@ def render_log(
     data = {key: b64encode(value).decode() for key, value in sorted(content.items())}
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
     keys = place.keys(name, model.secrets)
-    protection = [] if found.uses_cloud_identity else [_network_policy(found)]
-    objects = [account, *keys, secret, *protection, _deployment(found, place, document, settings)]
+    policy = _network_policy(found, settings)
+    objects = [account, *keys, secret, policy, _deployment(found, place, document, settings)]
     for item in objects:
         item["metadata"] = {
             "name": name,
@@ -116,15 +117,18 @@ def render_log(
     return RenderedLog(found, everything, to, certificates_digest(files)), findings
 
 
-def _network_policy(found: FlowLog) -> Manifest:
-    """Its collector does not reach the identity of its node."""
+def _network_policy(found: FlowLog, settings: RenderSettings) -> Manifest:
+    """Its collector accepts connections on the health port only. It does not reach the identity of its node unless it
+    has no other one for the object store."""
+    shut = not found.uses_cloud_identity
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "spec": {
             "podSelector": {"matchLabels": flow_log_selector(found.name)},
-            "policyTypes": ["Egress"],
-            "egress": all_but_metadata(),
+            "policyTypes": ["Ingress", *(["Egress"] if shut else [])],
+            "ingress": [health_rule(found.spec.health_port, settings)],
+            **({"egress": all_but_metadata()} if shut else {}),
         },
     }
 
