@@ -171,10 +171,14 @@ class SiteInstance:
     """The certificates between sites are those of the namespace's own authority."""
 
     @property
+    def discovery(self) -> str:
+        """How the members find each other, as `type` of `spec.discovery`."""
+        return str((self.earlier_discovery or {}).get("discovery", self.spec.discovery.type))
+
+    @property
     def through_gossip(self) -> bool:
         """The members connect to gossip routers."""
-        way = (self.earlier_discovery or {}).get("discovery", self.spec.discovery.type)
-        return way in {"gossipRouter", "tunnel"}
+        return self.discovery in {"gossipRouter", "tunnel"}
 
 
 @dataclass(frozen=True)

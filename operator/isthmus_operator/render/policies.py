@@ -88,16 +88,20 @@ def _source(listener: Listener) -> Source:
 
 
 def _ports_of_site(site: SiteInstance) -> list[tuple[Source, int, str]]:
-    """Members are replicas of one Router, however they find each other. Nobody connects to a bridge that is not
-    exposed."""
-    discovery, bridge = site.spec.discovery, site.spec.bridge
-    ports: list[tuple[Source, int, str]] = [("routers of the namespace", site.spec.member_port, "TCP")]
-    if discovery.type == "multicast":
-        port = (discovery.multicast or Multicast()).port
-        ports.append(("routers of the namespace", port, "UDP"))
+    """Members are replicas of one Router, however they find each other, and need no port of each other in a tunnel.
+    Nobody connects to a bridge that is not exposed."""
+    bridge = site.spec.bridge
+    members: Source = "routers of the namespace"
+    ports: list[tuple[Source, int, str]] = []
+    if site.discovery != "tunnel":
+        ports.append((members, site.spec.member_port, "TCP"))
+    if site.discovery == "multicast":
+        earlier = (site.earlier_discovery or {}).get("multicastPort")
+        stated = site.spec.discovery.multicast or Multicast()
+        ports.append((members, earlier or stated.port, "UDP"))
     if bridge.expose in {"NodePort", "LoadBalancer"}:
         ports.append(("anywhere", bridge.port, "TCP"))
     elif bridge.expose == "ClusterIP":
-        others: Source = "routers of the namespace" if site.own_bridge_tls else "routers"
+        others: Source = members if site.own_bridge_tls else "routers"
         ports.append((others, bridge.port, "TCP"))
     return ports

@@ -148,12 +148,13 @@ def test_members_reach_each_other_however_they_find_each_other() -> None:
         {"type": "hostList", "hosts": ["east-0.east-mesh"]},
         {"type": "multicast"},
         {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}},
+        {"type": "tunnel", "gossipRouterRef": {"name": "g"}},
     ]
     for discovery in ways:
         site = relay_site("nyc", "east", discovery=discovery)
         found = rendered(router("east", replicas=2), gossip_router("g"), site)
         one, other = (found.pods[f"east-{number}"] for number in range(2))
-        assert found.admits(one, other, 7800), discovery
+        assert found.admits(one, other, 7800) == (discovery["type"] != "tunnel"), discovery
         assert found.admits(one, other, 7800, "UDP") == (discovery["type"] == "multicast")
         assert not found.admits(replace(one, namespace="other"), other, 7800), "members are of one Router"
 

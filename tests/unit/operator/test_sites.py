@@ -395,6 +395,15 @@ def test_a_running_site_keeps_its_discovery_while_the_gossip_router_that_it_is_t
     assert "the members find each other as before" in finding.message
     (site,) = sections(later, "east", "relaySite")
     assert site == sections(before, "east", "relaySite")[0]
+    policies = [
+        [
+            item["spec"]
+            for item in render(state, SETTINGS).routers["east"].objects
+            if item["kind"] == "NetworkPolicy"
+        ]
+        for state in (before, later)
+    ]
+    assert policies[0] == policies[1], "their ports stay open to each other"
 
 
 @pytest.mark.parametrize(
