@@ -85,6 +85,7 @@ class Rig:
     def __init__(self, *, compiled: bool) -> None:
         self.loop = asyncio.new_event_loop()
         self.core = RouterCore("R", edge=False)
+        self.core.instance = "I"  # the same for both kernels, as everything that the router sends is to be
         for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
             self.core.configured.patterns.add_prefix(prefix, ConfiguredAddress(treatment))
         self.driver = ObservedDriver(self.core, self.loop)
