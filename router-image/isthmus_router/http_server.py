@@ -66,8 +66,8 @@ PAUSE_SECONDS = 1.0
 """Until connections are accepted again when no descriptors are left."""
 
 _BACKLOG = 1024
-_ACCEPTED_AT_ONCE = 64
-"""Connections; those that are to be closed give their descriptors back before the next ones are accepted."""
+_WITHOUT_PLACE = 64
+"""Connections that have just been accepted, or are about to be closed."""
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[0-9]\r?\n")
 
 
@@ -156,6 +156,7 @@ class _Places:
     """At most `limit` connections; another one takes the place of the oldest of the host that has the most."""
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._taken = Handshakes[asyncio.Task[Any]](limit, limit)
         self.tasks: set[asyncio.Task[Any]] = set()
 
@@ -187,6 +188,8 @@ class HttpServer:
         self._answering = {path: _Places(route.limit) for path, route in routes.items()}
         self._arrivals = Arrivals()
         self._conversations: set[asyncio.Task[None]] = set()
+        places = (self._arriving, self._refused, *self._answering.values())
+        self._most_conversations = _WITHOUT_PLACE + sum(one.limit for one in places)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -231,7 +234,9 @@ class HttpServer:
 
     def _accept(self, listening: socket.socket) -> None:
         assert self._loop is not None
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_WITHOUT_PLACE):
+            if len(self._conversations) >= self._most_conversations:
+                return
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -210,6 +211,30 @@ async def test_a_host_that_opens_too_many_connections_is_not_answered(
             answer = await connection.rest()
             assert answer.startswith(b"HTTP/1.1 200 ") if number < 10 else answer == b""
     assert await quick(server) < SOON
+
+
+def test_few_of_the_connections_that_arrive_together_have_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, allow, open_files, all_accepted = 400, Arrivals.allow, [], threading.Event()
+
+    def observed(arrivals: Arrivals, host: str, now: float) -> bool:
+        open_files.append(len(os.listdir("/proc/self/fd")))
+        if len(open_files) == count:
+            all_accepted.set()
+        return allow(arrivals, host, now)
+
+    monkeypatch.setattr(Arrivals, "allow", observed)
+    listening = socket.create_server(("127.0.0.1", 0), backlog=count)
+    clients = [socket.create_connection(listening.getsockname()) for _ in range(count)]
+    before = len(os.listdir("/proc/self/fd"))
+    server = HttpServer("http-test", {})
+    server.start(listening)
+    assert all_accepted.wait(30)
+    server.stop()
+    for client in clients:
+        client.close()
+    assert max(open_files) - before < http_server.MAX_ARRIVING + 100
 
 
 async def test_a_document_is_computed_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
