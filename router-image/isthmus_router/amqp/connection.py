@@ -482,15 +482,20 @@ class AmqpConnection(ConnectionState):
                 yield
             links = list(self.links.values())  # that this router has attached meanwhile
             self.links.clear()
-        self._left(core)
+        try:
+            self._left(core)
+        except Exception as error:  # what the engine has of it must go
+            self._log_error(error)
         self.leaving = False
         if self.closed:
             yield from self._free()
 
     def _left(self, core: Connection) -> None:
-        self.markers.end()
-        self.driver.core.connection_closed(core)
-        self.driver.release(self)
+        try:
+            self.markers.end()
+        finally:  # the core has no connection without its parts
+            self.driver.core.connection_closed(core)
+            self.driver.release(self)
 
     def finish(self) -> None:
         """The end of the connection, however it came about; only the first call counts."""

@@ -82,3 +82,30 @@ def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten
         rig.work_off()
     assert not errors(caplog)
     assert not routing.routed
+
+
+@pytest.mark.parametrize("links", [1, MANY_LINKS + 1], ids=["at once", "in steps"])
+def test_an_error_of_the_router_while_a_connection_ends_stops_nothing_else(
+    rig: Rig, links: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = OwnEnd(rig, "peer-0", Role.NORMAL)
+    rig.peers.append(peer)
+    rig.settle_down()
+    for number in range(links):
+        receiver = peer.session.receiver(f"{number}")
+        receiver.source.address = ADDRESS
+        receiver.open()
+    rig.settle_down()
+
+    def failing() -> None:
+        raise RuntimeError("an error")
+
+    monkeypatch.setattr(peer.router_side.markers, "end", failing)
+    with caplog.at_level(logging.ERROR):
+        peer.drop()
+        rig.peers.clear()
+        rig.work_off()
+        rig.driver._second_passed()
+    assert len(errors(caplog)) == 1
+    assert not rig.core.connections
+    assert not hasattr(peer.router_side, "sessions"), "the engine has freed it"
