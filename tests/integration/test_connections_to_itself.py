@@ -1,4 +1,4 @@
-"""A connector that leads to the router that has it, as one to a loopback address in a pod does: it does not open."""
+"""Connectors that lead to their own router, as one to a loopback address in a pod does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Routers, connector, eventually, listener
 
-REASON = "a connector leads to the router that it belongs to"
+REASON = "the router has connected to itself"
 
 
 @pytest.mark.parametrize("role", ["normal", "route-container", "inter-router"])
-def test_it_does_not_open(routers: Routers, role: str) -> None:
+def test_a_connector_to_its_own_router_does_not_open(routers: Routers, role: str) -> None:
     port = free_port()
     router = routers.start(
         "A", listener(port, role, name="own"), connector(port, role, name="back"), mode="interior"

@@ -55,7 +55,7 @@ LARGEST_MESSAGE = 2**63 - 1
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
-TO_ITSELF = Condition("amqp:not-allowed", "a connector leads to the router that it belongs to")
+TO_ITSELF = Condition("amqp:not-allowed", "the router has connected to itself")
 OPEN_TWICE = Condition("amqp:not-allowed", "the connection was opened twice")
 SESSION_TWICE = Condition("amqp:not-allowed", "a session was begun or ended twice")
 """The engine takes it, and goes on using the session when it is freed."""
