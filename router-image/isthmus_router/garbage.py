@@ -1,7 +1,7 @@
 """Full garbage collections, which stop everything: none by itself, and no more of the time than a bounded share.
 
-With tens of thousands of links one takes a tenth of a second. Everything of AMQP connections, links and messages is
-freed without it, as soon as the last reference is gone. Only objects that refer to each other wait for it, such as
+With tens of thousands of links one takes a tenth of a second. Nearly everything of AMQP connections, links and messages
+is freed without it, as soon as the last reference is gone. Only objects that refer to each other wait for it, such as
 those of HTTP connections.
 """
 

@@ -69,6 +69,10 @@ def test_one_that_is_broken_off(rig: Rig, leaves: str) -> None:
     (first, begun), (second, waiting) = (attached(rig, "balanced") for _ in range(2))
     say(rig, begun, HEAD)
     say(rig, waiting, HEAD)
+    links = [
+        link for connection in rig.core.connections.values() for link in connection.links if link.incoming
+    ]
+    assert [link.stream is not None for link in links] == [True, True]
     {"first": first, "second": second, "receiver": receiver}[leaves].drop()
     rig.settle_down()
 

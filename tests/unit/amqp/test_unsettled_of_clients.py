@@ -121,7 +121,7 @@ class Harbor:
 
 @pytest.fixture(params=[freeing.AT_ONCE, 1], ids=["at once", "in steps"])
 def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many deliveries of an ended link the router settles in one step."""
+    """The router settles that many deliveries of an ended link in one step."""
     monkeypatch.setattr(freeing, "AT_ONCE", request.param)
 
 
