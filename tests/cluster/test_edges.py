@@ -197,18 +197,17 @@ def test_the_preferred_uplink_is_in_use_and_the_status_says_so(network: Network,
     sender.reaches("accepted", 100)
     in_order = [("shop-core", ["shop-reserve"])] * 3
     network.cluster.eventually(
-        "the status shows the preferred uplink", lambda: uplinks(network, "shop") == in_order, timeout=60
+        "the status shows the preferred uplink", lambda: uplinks(network, "shop") == in_order
     )
     assert {item["uplink"]["router"] for item in instances(network, "shop")} <= {"core-0", "core-1"}
     network.cluster.eventually(
         "the status shows that an address is proxied",
         lambda: sum(item["proxiedAddresses"] for item in instances(network, "shop")) == 1,
-        timeout=60,
     )
     preferred = network.get("connector/shop-core")
     network.kubectl("delete", "connector/shop-core")
     network.cluster.eventually(
-        "the reserve is in use", lambda: uplinks(network, "shop") == [("shop-reserve", [])] * 3, timeout=60
+        "the reserve is in use", lambda: uplinks(network, "shop") == [("shop-reserve", [])] * 3
     )
     sender.reaches("accepted", sender.progress()["accepted"] + 100)
     network.apply(preferred)

@@ -130,7 +130,7 @@ def test_the_log_says_what_it_hears(stage: Stage) -> None:
         assert status["rowsWritten"] > 0
         return bool(status["lastWrittenAt"])
 
-    network.cluster.eventually("three routers are heard, and rows are kept", heard, timeout=60)
+    network.cluster.eventually("three routers are heard, and rows are kept", heard)
     shown = " ".join(network.kubectl("get", "flog", "flows", "--no-headers").split())
     assert shown.startswith("flows True Ready hub 3 "), shown
     assert "flows ready 3" in " ".join(network.isthmus_status().stdout.split())
@@ -222,9 +222,7 @@ def test_nothing_is_missing_though_all_kinds_of_things_happen(stage: Stage) -> N
         assert ends == {"in": stage.counted["orders"], "out": stage.counted["orders"]}, ends
         return True
 
-    cluster.eventually(
-        "the log has every order, where it came in and where it went out", complete, timeout=90
-    )
+    cluster.eventually("the log has every order, where it came in and where it went out", complete)
 
 
 def assert_no_object_has_the_key(network: Network, analysis: str) -> None:
@@ -312,7 +310,7 @@ def test_a_scheduled_analysis_tells_what_the_clients_have_counted(stage: Stage) 
 def test_an_analysis_that_cannot_be_says_why(stage: Stage) -> None:
     network = stage.network
     network.apply(flow_analysis("never", window={"from": "2100-01-01T00:00:00Z"}, **SMALL))
-    message = network.becomes("fan/never", "False", "RunFailed", timeout=120)
+    message = network.becomes("fan/never", "False", "RunFailed")
     assert "is in the future" in message, message
     (run,) = run_of(network, "never")["runs"]
     assert run["attempts"] == 1, "to try again is of no use"

@@ -251,7 +251,7 @@ def test_links_are_refused_while_the_broker_is_away(sites: Sites) -> None:
     message = sites.net_b.becomes("lr/b2", "False", "NoContainer", "Matched")
     assert message == 'no container "b2" is connected to a router'
     refusal = sites.cluster.eventually(
-        "the refusal is told of", lambda: sites.net_b.get("lr/b2")["status"].get("lastRefusal"), timeout=60
+        "the refusal is told of", lambda: sites.net_b.get("lr/b2")["status"].get("lastRefusal")
     )
     assert (refusal["router"], refusal["address"]) == ("rb-0", "b2.events")
     assert refusal["description"] == NO_ROUTE

@@ -60,7 +60,7 @@ class Stage:
             assert check(firing), sorted(firing)
             return True
 
-        self.network.cluster.eventually(what, looked, timeout=60)
+        self.network.cluster.eventually(what, looked)
 
     def fires(self, alert: str, **labels: str) -> None:
         self.becomes(
@@ -161,11 +161,15 @@ def test_all_pods_are_read_every_query_has_an_answer_and_nothing_fires(stage: St
         assert not empty, empty
         return True
 
-    stage.network.cluster.eventually("every query has an answer", answered, timeout=60)
-    delivered = stage.prometheus.query(
-        'sum(rate(isthmus_router_delivery_outcomes_total{outcome="accepted"}[10s]))'
-    )
-    assert float(delivered[0]["value"][1]) > 50
+    def delivered() -> bool:
+        (found,) = stage.prometheus.query(
+            'sum(rate(isthmus_router_delivery_outcomes_total{outcome="accepted"}[10s]))'
+        )
+        assert float(found["value"][1]) > 50, found
+        return True
+
+    stage.network.cluster.eventually("every query has an answer", answered)
+    stage.network.cluster.eventually("messages are counted", delivered)
     stage.quiet()
 
 

@@ -81,7 +81,6 @@ def test_the_operator_runs_twice_and_one_of_them_leads(cluster: Cluster, release
             sorted(item["isthmus_operator_leader"] for item in operator_metrics(cluster, release).values())
             == [0, 1]
         ),
-        timeout=30,
     )
 
 
@@ -368,11 +367,11 @@ def test_a_dead_node_is_routed_around_and_told_and_comes_back(
     before = sender.progress()["accepted"]
 
     faults.kill_node(node)
-    message = network.becomes("router/east", "False", "ReplicasMissing", timeout=60)
+    message = network.becomes("router/east", "False", "ReplicasMissing")
     assert "1 of 2 replicas are ready" in message
     assert victim in message
     assert network.get("router/east")["status"]["readyReplicas"] == 1
-    assert victim in network.becomes("connector/east-west", "False", "ConnectionsMissing", timeout=60)
+    assert victim in network.becomes("connector/east-west", "False", "ConnectionsMissing")
     sender.reaches("accepted", before + 2000, timeout=SECONDS_TO_RESUME_FROM_SILENCE)
     assert network.uplink("edge-east") != victim
     network.ready("router/edge-east", "connector/uplink-east")

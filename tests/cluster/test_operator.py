@@ -49,7 +49,7 @@ def _clean(network: Network) -> Iterator[None]:
         "no controller makes pods", lambda: not network.kubectl("get", "sts,deploy,rs", ours, "--output=name")
     )
     network.kubectl("delete", "pods", ours, "--grace-period=0", "--force")
-    network.cluster.eventually("nothing is left", lambda: not network.names(ours) - LASTING, timeout=90)
+    network.cluster.eventually("nothing is left", lambda: not network.names(ours) - LASTING)
 
 
 def test_two_sites_and_an_edge_become_ready_and_say_what_they_see(network: Network) -> None:
@@ -80,12 +80,11 @@ def test_a_live_change_arrives_within_seconds_and_restarts_nothing(network: Netw
         router("west", addresses=[{"prefix": "news", "distribution": "multicast"}]),
         connector("west-east", "west", "east", "inter-router", cost=7),
     )
-    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=15)
-    network.becomes("conn/west-east", "True", "Applied", "Configured", timeout=15)
+    network.becomes("rtr/west", "True", "Applied", "Configured")
+    network.becomes("conn/west-east", "True", "Applied", "Configured")
     network.cluster.eventually(
         "the routers compute with the new cost",
         lambda: {node["id"]: node["cost"] for node in network.status("west-0")["nodes"]} == {"east-0": 7},
-        timeout=30,
     )
     network.ready("rtr/west", "conn/west-east")
     assert network.pods("west") | network.pods("east") == before
@@ -148,7 +147,7 @@ def test_objects_that_only_have_the_operators_label_take_little_of_its_memory(ne
             network.kubectl("create", "--filename=-", input=hoarded(number))
         network.kubectl("delete", "sa/west")  # the operator sees this after all of them
         network.cluster.eventually(
-            "the ServiceAccount is made again", lambda: "serviceaccount/west" in network.names(), timeout=60
+            "the ServiceAccount is made again", lambda: "serviceaccount/west" in network.names()
         )
         grown = metrics(network)["process_resident_memory_bytes"] - before
         assert grown < HOARDED * 2**20
@@ -165,14 +164,13 @@ def test_drift_is_repaired(network: Network) -> None:
         "patch", "svc/west-mesh", "--type=merge", '-p={"spec":{"publishNotReadyAddresses":false}}'
     )
     network.kubectl("scale", "sts/west", "--replicas=0")
-    network.cluster.eventually("Service is back", lambda: "service/west" in network.names(), timeout=30)
+    network.cluster.eventually("Service is back", lambda: "service/west" in network.names())
     network.cluster.eventually(
         "changed fields are back",
         lambda: (
             network.get("svc/west-mesh")["spec"].get("publishNotReadyAddresses")
             and network.get("sts/west")["spec"]["replicas"] == 1
         ),
-        timeout=30,
     )
 
 
@@ -246,7 +244,6 @@ def test_a_pod_template_that_kubernetes_refuses_is_a_condition(network: Network)
     network.cluster.eventually(
         "the reason is in the message",
         lambda: "no-such-class" in str(network.condition("rtr/west")["message"]),
-        timeout=30,
     )
     network.apply(router("west"))
     network.ready("rtr/west")
@@ -281,19 +278,18 @@ def test_a_restarted_operator_writes_nothing_and_reports_nothing_lost(network: N
     network.kubectl("rollout", "restart", "deploy/isthmus-operator")
     network.kubectl("rollout", "status", "deploy/isthmus-operator", "--timeout=60s")
     network.cluster.eventually(
-        "the new one leads and has looked at all", lambda: leads_and_has_seen(network) == (1, 3), timeout=40
+        "the new one leads and has looked at all", lambda: leads_and_has_seen(network) == (1, 3)
     )
     network.cluster.eventually(
         "it has asked every router twice",
         lambda: metrics(network).get("isthmus_operator_router_polls_total", 0) >= 6,
-        timeout=30,
     )
     assert metrics(network).get("isthmus_operator_object_writes_total", 0) == 0
     after = {item["metadata"]["name"]: item["status"] for item in network.get("rtr,conn")["items"]}
     for item in before:
         assert after[item["metadata"]["name"]]["conditions"] == item["status"]["conditions"]
     network.apply(router("west", replicas=2, site="X"))
-    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)
+    network.becomes("rtr/west", "True", "Applied", "Configured")
 
 
 def test_deleting_resources_removes_all_they_caused_and_nothing_else(network: Network) -> None:
@@ -310,7 +306,6 @@ def test_deleting_resources_removes_all_they_caused_and_nothing_else(network: Ne
     network.cluster.eventually(
         "all of it is gone",
         lambda: not network.names("--selector=app.kubernetes.io/instance=west"),
-        timeout=60,
     )
     assert network.pods("east") == kept
     assert network.names(f"--selector=!{OURS.split('=', maxsplit=1)[0]}") == before
@@ -324,7 +319,7 @@ def test_another_instance_takes_over(network: Network) -> None:
     leader = network.get("lease/isthmus-operator")["spec"]["holderIdentity"]
     network.kubectl("delete", f"pod/{leader}", "--force", "--grace-period=0")
     network.apply(router("west", addresses=[{"prefix": "a", "distribution": "multicast"}]))
-    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)
+    network.becomes("rtr/west", "True", "Applied", "Configured")
     assert network.get("lease/isthmus-operator")["spec"]["holderIdentity"] != leader
     network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
 
@@ -338,6 +333,6 @@ def test_routers_outlive_the_api_server_and_the_operator_catches_up(network: Net
         network.kubectl("get", "pods", "--request-timeout=5s")
     faults.start_apiserver()
     network.apply(router("west", replicas=2, addresses=[{"prefix": "a", "distribution": "multicast"}]))
-    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=90)
+    network.becomes("rtr/west", "True", "Applied", "Configured")
     network.ready("rtr/west")
     assert network.pods("west") == before

@@ -247,7 +247,7 @@ def test_a_rotation_survives_the_operator(network: Network) -> None:
     settled(network, ordinal + 1, timeout=90)
     network.kubectl("delete", "pod", f"--selector={OPERATOR}")
     network.kubectl("delete", "secret/net-sslprofile")
-    network.cluster.eventually("the ledger is back", lambda: network.get("secret/net-sslprofile"), timeout=60)
+    network.cluster.eventually("the ledger is back", lambda: network.get("secret/net-sslprofile"))
     network.ready(PROFILE)
     assert status(network)["ordinal"] == ordinal + 1, "also when what it remembers was deleted"
     apply_secret(network, issue(network))
@@ -263,9 +263,7 @@ def test_an_old_ledger_put_back_does_not_lower_the_ordinal(network: Network) -> 
     new = network.get(ledger)["data"]
     patch = {"data": {**dict.fromkeys(new), **old}}
     network.kubectl("patch", ledger, "--type=merge", "--patch-file=/dev/stdin", input=json.dumps(patch))
-    network.cluster.eventually(
-        "the ledger is right again", lambda: network.get(ledger)["data"] == new, timeout=30
-    )
+    network.cluster.eventually("the ledger is right again", lambda: network.get(ledger)["data"] == new)
     network.ready(PROFILE)
     assert status(network)["ordinal"] == ordinal + 1
     network.settled()
@@ -283,7 +281,7 @@ def test_the_authority_changes_by_overlap(network: Network) -> None:
     patch = {"spec": {"oldestValidOrdinal": ordinal + 1}}
     network.kubectl("patch", PROFILE, "--type=merge", f"--patch={json.dumps(patch)}")
     network.cluster.eventually(
-        "only the new authority is trusted", lambda: status(network)["authorities"] == 1, timeout=30
+        "only the new authority is trusted", lambda: status(network)["authorities"] == 1
     )
     assert status(network)["oldestValidOrdinal"] == ordinal + 1
     network.settled()

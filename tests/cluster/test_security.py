@@ -109,9 +109,7 @@ def test_mesh_connectors_refusals_and_a_new_certificate(network: Network) -> Non
     network.cluster.eventually("the first certificate", lambda: served_certificate(network) in first)
     second = secret(network, "server", ca, *hosts)
     assert second != first
-    network.cluster.eventually(
-        "the new certificate", lambda: served_certificate(network) in second, timeout=30
-    )
+    network.cluster.eventually("the new certificate", lambda: served_certificate(network) in second)
     network.ready("rtr/west", "conn/good", "conn/clear")
     assert network.pods("west") == before
 
@@ -218,7 +216,6 @@ def test_users_may_do_what_the_policy_allows(network: Network, tmp_path: Path) -
         network.cluster.eventually(
             "the status counts what was refused",
             lambda: network.get("rtr/till")["status"]["instances"][0]["policyDenials"] == 3,
-            timeout=60,
         )
 
         network.apply(

@@ -94,7 +94,7 @@ def test_sites_in_one_network_of_routers(network: Network) -> None:
         connector("sfo-nyc", "sfo", "nyc", "inter-router"),
         over("nyc", "sfo"),
     )
-    message = network.becomes(nyc.resource, "False", "SiteUnreachable", timeout=90)
+    message = network.becomes(nyc.resource, "False", "SiteUnreachable")
     assert message.startswith("site sfo is not connected yet"), message
     first = nyc.start("first", nyc.url("nyc-0"), STATE, script="application")
     first.reaches("attached", True)

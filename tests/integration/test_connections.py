@@ -262,10 +262,10 @@ def test_ten_thousand_links_of_one_client(clients: Clients, router: Router) -> N
     memory, cpu = router.memory(), router.cpu()
     links = [client.sender(f"links/{number}", wait=False).link for number in range(5000)]
     links += [client.receiver(f"links/{number}", wait=False).link for number in range(5000)]
-    clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links", 60)
+    clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links")
     assert router.cpu() - cpu < 10
     assert router.memory() - memory < 150 * MEGA
-    clients.until(lambda: client.senders[links[4999].name].credit > 0, "credit", 30)
+    clients.until(lambda: client.senders[links[4999].name].credit > 0, "credit")
     assert_serves(clients, router)
     cpu = router.cpu()
     client.drop()
@@ -284,10 +284,10 @@ def test_thousands_of_consumers_of_one_address(clients: Clients, router: Router)
     client = clients.connect(router.port)
     cpu = router.cpu()
     links = [client.receiver("crowd", wait=False).link for _ in range(3000)]
-    clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links", 60)
+    clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links")
     assert all(sender.await_credit() for sender in senders)
     client.drop()
-    clients.until(lambda: all(sender.credit == 0 for sender in senders), "credit is drained", 30)
+    clients.until(lambda: all(sender.credit == 0 for sender in senders), "credit is drained")
     assert router.cpu() - cpu < 10
 
 

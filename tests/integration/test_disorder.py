@@ -197,6 +197,6 @@ def test_everything_at_random(clients: Clients, network: Network, seed: int) -> 
     # And afterwards everything is as usual.
     receiver = clients.connect(network["B"].port).receiver(f"after/{seed}", credit=10, accept=True)
     sender = clients.connect(network["E"].port).sender(f"after/{seed}")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     assert sender.deliver("x") == "accepted"
     assert receiver.bodies() == ["x"]

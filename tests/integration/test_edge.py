@@ -57,7 +57,7 @@ def across(clients: Clients, source: Router, sink: Router, name: str) -> tuple[S
     """A receiver at one router and a sender with credit at another."""
     receiver = clients.connect(sink.port).receiver(name, credit=100, accept=True)
     sender = clients.connect(source.port).sender(name)
-    clients.until(lambda: sender.credit > 0, f"credit at {source.id} for a consumer at {sink.id}", 15)
+    clients.until(lambda: sender.credit > 0, f"credit at {source.id} for a consumer at {sink.id}")
     return sender, receiver
 
 
@@ -85,7 +85,7 @@ def test_outcomes_from_edge_to_edge(clients: Clients, network: Network) -> None:
     consumer = clients.connect(network["E2"].port)
     receiver = consumer.receiver("outcomes", credit=4)
     sender = clients.connect(network["E1"].port).sender("outcomes")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     sent = [sender.send(str(number)) for number in range(4)]
     first, second, third, _ = receiver.expect(4)
     first.settle()
@@ -97,7 +97,7 @@ def test_outcomes_from_edge_to_edge(clients: Clients, network: Network) -> None:
     assert sent[2].undeliverable
     consumer.drop()
     assert sender.outcome(sent[3], 15) == "modified"
-    clients.until(lambda: sender.credit == 0, "credit is drained", 15)
+    clients.until(lambda: sender.credit == 0, "credit is drained")
 
 
 def test_request_and_reply_from_edge_to_edge(clients: Clients, network: Network) -> None:
@@ -106,7 +106,7 @@ def test_request_and_reply_from_edge_to_edge(clients: Clients, network: Network)
     assert "E1" in replies.address
     service = server.receiver("service", credit=10)
     requests = client.sender("service")
-    clients.until(lambda: requests.credit > 0, "credit", 15)
+    clients.until(lambda: requests.credit > 0, "credit")
     requests.send(Message(body="ping", reply_to=replies.address))
     asked = service.next()
     asked.settle()
@@ -139,16 +139,16 @@ def test_large_messages_from_edge_to_edge(clients: Clients, network: Network) ->
         assert receiver.next().body == payload
     size = 8 * MEGA
     pour = Pour(sender, b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes(4 * MEGA), finish=False)
-    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA, "the start", 20)
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA, "the start")
     pour.sender.abort(pour.sent)
-    clients.until(lambda: receiver.received[0].aborted, "the abort", 20)
+    clients.until(lambda: receiver.received[0].aborted, "the abort")
 
 
 def test_anonymous_sender_at_an_edge(clients: Clients, network: Network) -> None:
     receiver = clients.connect(network["E2"].port).receiver("anonymous", credit=10, accept=True)
     sender = clients.connect(network["E1"].port).sender(None).await_credit()
     message = Message(address="anonymous", body="x")
-    eventually(lambda: sender.deliver(message) == "accepted", "the consumer is known", 15)
+    eventually(lambda: sender.deliver(message) == "accepted", "the consumer is known")
     assert receiver.bodies() == ["x"]
     assert sender.deliver(Message(address="nobody", body="x")) == "released"
 
@@ -200,7 +200,7 @@ def test_edge_moves_at_once_when_its_interior_stops_however_long_deliveries_take
     receiver = clients.connect(edge.port).receiver("slow", credit=10)
     sender, _ = across(clients, edge, edge, "fast")
     slow = clients.connect(network["B"].port).sender("slow")
-    clients.until(lambda: slow.credit > 0, "credit", 15)
+    clients.until(lambda: slow.credit > 0, "credit")
     sent = slow.send("x")
     receiver.next()  # which keeps the message unsettled
     active = network[edge.status()["edge"]["active"]["container"]]
@@ -222,11 +222,11 @@ def test_edge_restarts(clients: Clients, routers: Routers) -> None:
     network = two_edges(routers)
     sender, _ = across(clients, network["E1"], network["E2"], "restart")
     network["E2"].kill()
-    clients.until(lambda: sender.credit == 0, "nobody is left", 20)
+    clients.until(lambda: sender.credit == 0, "nobody is left")
     network["E2"].start()
     await_uplink(network["E2"])
     receiver = clients.connect(network["E2"].port).receiver("restart", credit=10, accept=True)
-    clients.until(lambda: sender.credit > 0, "credit again", 15)
+    clients.until(lambda: sender.credit > 0, "credit again")
     assert sender.deliver("x") == "accepted"
     assert receiver.bodies() == ["x"]
 
@@ -243,5 +243,5 @@ def test_edge_without_uplink_serves_its_own_clients(clients: Clients, routers: R
     assert sender.deliver("y") == "accepted"
     assert receiver.bodies() == ["x", "y"]
     far = clients.connect(network["A"].port).sender("own")
-    clients.until(lambda: far.credit > 0, "the edge's consumer is known at the interior", 15)
+    clients.until(lambda: far.credit > 0, "the edge's consumer is known at the interior")
     assert far.deliver("z") == "accepted"

@@ -19,7 +19,7 @@ PAYLOAD = bytes(range(256)) * (MEGA // 256)
 def begun(clients: Clients, sender: Sender, receiver: Receiver) -> Sent:
     """The first part of a message is sent, and most of that has arrived."""
     sent = sender.begin(head(MEGA) + PAYLOAD[:START])
-    clients.until(lambda: receiver.received and len(receiver.received[-1].data) > START // 2, "the start", 15)
+    clients.until(lambda: receiver.received and len(receiver.received[-1].data) > START // 2, "the start")
     return sent
 
 

@@ -77,7 +77,7 @@ class Traffic:
     def __init__(self, clients: Clients, source: Router, sink: Router, name: str) -> None:
         self.receiver: Receiver = clients.connect(sink.port).receiver(name, credit=500, accept=True)
         self.sender: Sender = clients.connect(source.port).sender(name)
-        clients.until(lambda: self.sender.credit > 0, "credit", 15)
+        clients.until(lambda: self.sender.credit > 0, "credit")
         self.credit_gone = 0
         clients.background.append(self._send)
 
@@ -110,7 +110,7 @@ def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
     down = Traffic(clients, site.interior, site.edge, "down")
     flows_on(clients, up, down)
     site.uplinks(1, 2)
-    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
+    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover")
     site.await_active(2, standbys=1)
     flows_on(clients, up, down)
     clients.background.clear()
@@ -133,12 +133,12 @@ def test_a_stream_begun_before_a_takeover_ends_well(clients: Clients, site: Site
     routers = [site.edge, site.interior] if way == "up" else [site.interior, site.edge]
     receiver = clients.connect(routers[1].port).receiver("stream", credit=10, accept=True)
     sender = clients.connect(routers[0].port).sender("stream")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     payload = bytes(range(256)) * 8192
     sent = sender.begin(DATA_SECTION + len(payload).to_bytes(4, "big") + payload[:MEGA])
-    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start")
     site.uplinks(1, 2)
-    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
+    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover")
     flow = Traffic(clients, *routers, "beside")
     flows_on(clients, flow)  # on the new uplink
     clients.background.clear()
@@ -174,8 +174,8 @@ def test_a_preferred_uplink_that_does_not_serve_disturbs_nothing(clients: Client
     wrong = connector(network["A"].port, "edge", name="wrong", cost=1)  # to the listener of clients
     edge.sections.append(wrong)
     edge.configure()
-    clients.until(lambda: "preferred edge uplink activated" in edge.log, "it is tried", 15)
-    clients.until(lambda: "reserve activated" in edge.log, "it is found not to serve", 15)
+    clients.until(lambda: "preferred edge uplink activated" in edge.log, "it is tried")
+    clients.until(lambda: "reserve activated" in edge.log, "it is found not to serve")
     flows_on(clients, flow)
     clients.background.clear()
     clients.until(lambda: all(item.outcome for item in flow.sender.sent.values()), "all outcomes")

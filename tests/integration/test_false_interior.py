@@ -116,7 +116,7 @@ def test_an_interior_that_does_not_answer_gives_way(
     sender = clients.connect(edge.port).sender("news")
     clients.until(lambda: fake.uplinks and fake.uplink.opened, "the other one is in reserve")
     problem = ("failed", "the peer silent does not answer the attach of an edge's links")
-    clients.until(lambda: edge.connector_state("silent") == problem, "the connector tells", 20)
+    clients.until(lambda: edge.connector_state("silent") == problem, "the connector tells")
     told = edge.await_log("interior does not answer")
     assert '"level":"warning"' in told
     assert problem[1] in told

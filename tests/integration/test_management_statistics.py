@@ -144,7 +144,7 @@ def test_a_sender_without_consumers_is_blocked(network: Network, clients: Client
         seconds: int = row["zeroCreditSeconds"]
         return seconds
 
-    clients.until(lambda: blocked() >= 1, "time passes without credit", 20)
+    clients.until(lambda: blocked() >= 1, "time passes without credit")
     client.receiver("nobody/here", credit=1)
     clients.until(lambda: blocked() == 0, "there is a consumer")
 

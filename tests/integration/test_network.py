@@ -42,7 +42,7 @@ def link_pair(
     """A sender at one router and a receiver at another, with credit."""
     receiver = clients.connect(network[sink].port).receiver(name, credit=100, accept=True)
     sender = clients.connect(network[source].port).sender(name)
-    clients.until(lambda: sender.credit > 0, f"credit at {source} for a consumer at {sink}", 15)
+    clients.until(lambda: sender.credit > 0, f"credit at {source} for a consumer at {sink}")
     return sender, receiver
 
 
@@ -58,7 +58,7 @@ def assert_all_pairs(
         client = clients.connect(network[source].port)
         for sink in router_ids:
             sender = client.sender(f"{tag}/{sink}")
-            clients.until(lambda s=sender: s.credit > 0, f"credit at {source} for {sink}", 15)
+            clients.until(lambda s=sender: s.credit > 0, f"credit at {source} for {sink}")
             assert sender.deliver(f"from {source}") == "accepted"
     for receiver in receivers.values():
         assert sorted(receiver.bodies()) == sorted(f"from {source}" for source in router_ids)
@@ -75,7 +75,7 @@ def test_ring_of_six_with_a_router_killed(clients: Clients, network: Network) ->
     outcomes = []
     while "accepted" not in outcomes[-1:]:
         assert time.monotonic() - started < 15, outcomes[-5:]
-        clients.until(lambda: sender.credit > 0, "credit again", 15)
+        clients.until(lambda: sender.credit > 0, "credit again")
         outcomes.append(sender.outcome(sender.send("the long way"), 15))
     assert set(outcomes) <= {"accepted", "released", "modified"}
     assert receiver.bodies()[-1] == "the long way"
@@ -147,13 +147,13 @@ def test_costs_decide(clients: Clients, network: Network) -> None:
     network["C"].kill()
     network.converge()
     network.await_costs("A", {"B": 5})
-    clients.until(lambda: sender.credit > 0, "credit over the direct link", 15)
+    clients.until(lambda: sender.credit > 0, "credit over the direct link")
 
 
 def test_closest_prefers_the_nearer_consumer(clients: Clients, abc: Network) -> None:
     far = clients.connect(abc["C"].port).receiver("closest/near", credit=50, accept=True)
     sender = clients.connect(abc["A"].port).sender("closest/near")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     assert sender.deliver("1") == "accepted"
     near_client = clients.connect(abc["A"].port)
     near = near_client.receiver("closest/near", credit=50, accept=True)
@@ -161,7 +161,7 @@ def test_closest_prefers_the_nearer_consumer(clients: Clients, abc: Network) -> 
         assert sender.deliver("2") == "accepted"
     assert (len(near.received), len(far.received)) == (5, 1)
     near_client.close()
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     assert sender.deliver("3") == "accepted"
     assert far.bodies() == ["1", "3"]
 
@@ -189,10 +189,10 @@ def test_credit_follows_consumers_at_other_routers(clients: Clients, abc: Networ
     assert sender.credit == 0
     consumer = clients.connect(abc["C"].port)
     consumer.receiver("far", credit=5, accept=True)
-    clients.until(lambda: sender.credit == 250, "credit for the far consumer", 15)
+    clients.until(lambda: sender.credit == 250, "credit for the far consumer")
     assert sender.deliver("x") == "accepted"
     consumer.close()
-    clients.until(lambda: sender.credit == 0, "credit is drained", 15)
+    clients.until(lambda: sender.credit == 0, "credit is drained")
     assert clients.connect(abc["A"].port).sender(None).deliver(Message(address="far")) == "released"
 
 
@@ -200,7 +200,7 @@ def test_outcomes_across(clients: Clients, abc: Network) -> None:
     consumer = clients.connect(abc["C"].port)
     receiver = consumer.receiver("outcomes", credit=5)
     sender = clients.connect(abc["A"].port).sender("outcomes")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     sent = [sender.send(str(number)) for number in range(7)]
     first, second, third, fourth, _ = receiver.expect(5)
     first.settle()
@@ -219,7 +219,7 @@ def test_drains_across(clients: Clients, abc: Network) -> None:
     """A receiver gets what is there and the rest of its credit back, however far away the senders are."""
     receiver = clients.connect(abc["C"].port).receiver("drains")
     senders = [clients.connect(abc[name].port).sender("drains") for name in "ABC"]
-    clients.until(lambda: all(sender.credit > 0 for sender in senders), "credit", 15)
+    clients.until(lambda: all(sender.credit > 0 for sender in senders), "credit")
     receiver.drain(10)
     clients.until(lambda: receiver.link.credit == 0, "nothing is there")
     assert receiver.received == []
@@ -284,7 +284,7 @@ def test_router_lost_with_deliveries_under_way(clients: Clients, network: Networ
     network.start()
     receiver = clients.connect(network["B"].port).receiver("under-way", credit=10)
     sender = clients.connect(network["A"].port).sender("under-way")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
+    clients.until(lambda: sender.credit > 0, "credit")
     sent = [sender.send(str(number)) for number in range(3)]
     receiver.expect(3)
     network["B"].kill()
@@ -296,7 +296,7 @@ def test_request_and_reply_across(clients: Clients, abc: Network) -> None:
     replies = client.receiver(None, dynamic=True, credit=100, accept=True)
     service = server.receiver("service", credit=100)
     requests = client.sender("service")
-    clients.until(lambda: requests.credit > 0, "credit", 15)
+    clients.until(lambda: requests.credit > 0, "credit")
     answers = server.sender(None).await_credit()
     for number in range(50):
         requests.send(Message(body=number, reply_to=replies.address, correlation_id=number))
@@ -338,7 +338,7 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: 
     other, other_receiver = link_pair(clients, abc, "A", "C", "other")
     start = head(4 * MEGA)
     sent = sender.begin(start + bytes(MEGA))
-    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start")
     for _ in range(10):
         assert other.deliver("overtakes") == "accepted"
     assert len(other_receiver.received) == 10
@@ -354,9 +354,9 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: 
     # Aborted on the way; and as before, the links of those are used again.
     links = abc["A"].status()["counters"]["linkCount"]
     second = sender.begin(start + bytes(MEGA))
-    clients.until(lambda: receiver.received, "the start", 15)
+    clients.until(lambda: receiver.received, "the start")
     sender.abort(second)
-    clients.until(lambda: receiver.received[0].aborted, "the abort", 15)
+    clients.until(lambda: receiver.received[0].aborted, "the abort")
     third = sender.await_credit().send(start + bytes(4 * MEGA))
     assert sender.outcome(third, 20) == "accepted"
     assert abc["A"].status()["counters"]["linkCount"] == links
@@ -406,12 +406,12 @@ def test_partition_and_healing(clients: Clients, network: Network) -> None:
     sender, _ = link_pair(clients, network, "A", "D", "parted")
     inner, _ = link_pair(clients, network, "C", "D", "inner")
     network["B"].kill()
-    clients.until(lambda: sender.credit == 0, "no way to D any more", 20)
+    clients.until(lambda: sender.credit == 0, "no way to D any more")
     assert inner.deliver("x") == "accepted"
     assert clients.connect(network["A"].port).sender(None).deliver(Message(address="parted")) == "released"
     network["B"].start()
     network.converge()
-    clients.until(lambda: sender.credit > 0, "credit again", 15)
+    clients.until(lambda: sender.credit > 0, "credit again")
     assert sender.deliver("x") == "accepted"
 
 

@@ -113,7 +113,7 @@ def test_a_cost_changes_for_both_ends_of_an_open_link(routers: Routers, clients:
     network.start()
     receiver = clients.connect(network["C"].port).receiver("costly", credit=500, accept=True)
     sender = clients.connect(network["A"].port).sender("costly")
-    clients.until(lambda: sender.credit > 0, "credit for a consumer at C", 15)
+    clients.until(lambda: sender.credit > 0, "credit for a consumer at C")
     opened = [item["id"] for item in network["B"].status()["connections"]]
     for cost in (7, 3):
         network.set_cost("A", "B", cost)

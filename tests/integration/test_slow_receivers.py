@@ -62,7 +62,7 @@ def test_whole_messages_to_a_receiver_that_stops_reading(clients: Clients, route
     scene.others_flow()
     scene.stuck.reading = True
     scene.receiver.auto_accept = True
-    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all messages", 30)
+    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all messages")
     assert len(scene.receiver.arrived()) == 100
 
 
@@ -80,7 +80,7 @@ def test_a_receiver_that_neither_reads_nor_says_anything_is_given_up(
     clients.standstill(lambda: sender.client.session.outgoing_bytes, clients.round_trip)
     assert not any(item.outcome for item in sent)
     stuck.muted = True
-    clients.until(lambda: all(item.outcome for item in sent[:3]), "the connection is given up", 15)
+    clients.until(lambda: all(item.outcome for item in sent[:3]), "the connection is given up")
     router.await_log("idle-timeout")
     assert not receiver.arrived()
 

@@ -356,7 +356,7 @@ def test_a_burst_leaves_few_links_behind(clients: Clients, routers: Routers, dat
     receivers = [consumer.receiver(f"burst/{number}", credit=5, accept=True) for number in range(120)]
     senders = [client.sender(f"burst/{number}", session=client.new_session()) for number in range(120)]
     sent = [sender.await_credit().begin(head(200 * KILO) + bytes(100 * KILO)) for sender in senders]
-    clients.until(lambda: all(receiver.received for receiver in receivers), "all streams are under way", 30)
+    clients.until(lambda: all(receiver.received for receiver in receivers), "all streams are under way")
     assert links_out(near) > 120
     for sender in senders:
         sender.more(bytes(100 * KILO))

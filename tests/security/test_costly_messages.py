@@ -60,7 +60,7 @@ def send_from_many(router: Router, message: bytes) -> None:
         floods = [stack.enter_context(Flood(router.port)) for _ in range(CONNECTIONS)]
         for flood in floods:
             flood.send(opening(), begin(), attach(0, "tx", None))
-        eventually(at_least(router, "links", 'type="endpoint"', 2 + CONNECTIONS), "the links", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 2 + CONNECTIONS), "the links")
         data = b"".join(transfers(0, number, message) for number in range(MESSAGES))
         threads = [threading.Thread(target=flood.send, args=(data,)) for flood in floods]
         for thread in threads:
@@ -83,7 +83,7 @@ def test_management_requests_of_values_that_multiply(
     before = memory(router.pid)
     with Canary(router) as canary, Flood(router.port) as flood:
         flood.send(opening(), begin(), attach(0, "tx", "$management"))
-        eventually(at_least(router, "links", 'type="endpoint"', 3), "the link", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 3), "the link")
         flood.send(transfers(0, 0, request))
         router.await_log("request dropped", "more than", timeout=120)
         grown = memory(router.pid) - before
@@ -141,15 +141,15 @@ def test_released_messages_that_thousands_may_have(either_kernel: Callable[[], R
     message = b"\x00\x53\x77\xa1\x01x"
     with Flood(router.port) as senders, Flood(router.port) as receivers:
         receivers.send(opening(), begin(), attach(0, "rx", "many", receiver=True), flow(0, 1_000_000))
-        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver")
         senders.send(opening(), begin(), *map(resending, range(SENDERS)))
-        eventually(at_least(router, "links", 'type="endpoint"', 1 + SENDERS), "the senders", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 1 + SENDERS), "the senders")
         number = 0
         for handle in range(SENDERS):
             senders.send(*(transfers(handle, number + more, message) for more in range(OF_EACH)))
             number += OF_EACH
             came = at_least(router, "deliveries_total", 'direction="out"', number)
-            eventually(came, "the messages", 60)
+            eventually(came, "the messages")
         receivers.send(*(attach(1 + at, f"rx{at}", "many", receiver=True) for at in range(RECEIVERS)))
         links = 1 + SENDERS + RECEIVERS
         eventually(at_least(router, "links", 'type="endpoint"', links), "the receivers", 120)
@@ -171,9 +171,9 @@ def test_receivers_whose_largest_message_is_no_number_of_the_engine(
     message = b"\x00\x53\x75\xb0" + (300_000).to_bytes(4) + bytes(300_000)
     with Flood(router.port) as receiver, Flood(router.port) as sender:
         receiver.send(opening(), begin(), frame(ATTACH, fields), flow(0, 10))
-        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver")
         sender.send(opening(), begin(), attach(0, "tx", "large"))
-        eventually(at_least(router, "links", 'type="endpoint"', 2), "the sender", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 2), "the sender")
         sender.send(transfers(0, 0, message))
-        eventually(at_least(router, "deliveries_total", 'direction="out"', 1), "the message", 60)
+        eventually(at_least(router, "deliveries_total", 'direction="out"', 1), "the message")
         assert not sender.closed.is_set()

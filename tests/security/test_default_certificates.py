@@ -98,7 +98,7 @@ def test_certificates_of_the_network_are_replaced_without_a_lost_link(isthmus: I
     isthmus.up(EAST, WEST, LINK)
     (isthmus.folder / "authority.json").unlink()
     isthmus.up(EAST, WEST, LINK)
-    eventually(lambda: link(isthmus)["tlsOrdinal"] == 2, "the link uses the new certificate", timeout=60)
+    eventually(lambda: link(isthmus)["tlsOrdinal"] == 2, "the link uses the new certificate")
     assert link(isthmus)["state"] == "open"
 
 

@@ -54,13 +54,13 @@ def fill(router: Router, flood: Flood, *, credit: int, links: int = LINKS) -> No
     """Have thousands of deliveries unsettled: the client receives what it sends, if it gives credit."""
     flood.send(opening(), begin(), attach(0, "rx", "fill", receiver=True), flow(0, credit) if credit else b"")
     flood.send(*(attach(number + 1, f"tx{number}", "fill") for number in range(links)))
-    eventually(lambda: router.metric("links", 'type="endpoint"') >= links + 1, "the links", 60)
+    eventually(lambda: router.metric("links", 'type="endpoint"') >= links + 1, "the links")
     before = taken(router)
     for link in range(links):
         first = link * OF_A_LINK
         flood.send(*(transfer(link + 1, number) for number in range(first, first + OF_A_LINK)))
         # The window of the session is 512 frames.
-        eventually(lambda due=before + first + OF_A_LINK: taken(router) >= due, "the deliveries", 60)
+        eventually(lambda due=before + first + OF_A_LINK: taken(router) >= due, "the deliveries")
 
 
 def taken(router: Router) -> int:

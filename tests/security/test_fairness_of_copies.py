@@ -56,7 +56,7 @@ def at_least(router: Router, name: str, label: str, count: int) -> Callable[[], 
 
 def await_links(router: Router, count: int) -> None:
     """Wait until that many links and those of the canary are attached."""
-    eventually(at_least(router, "links", 'type="endpoint"', count + 2), f"{count} links", 60)
+    eventually(at_least(router, "links", 'type="endpoint"', count + 2), f"{count} links")
 
 
 def await_copies(router: Router, count: int) -> None:

@@ -31,11 +31,11 @@ def test_messages_of_one_receiver(attacked: Router, event: str) -> None:
         if event == "detach unsettled":
             receiver.send(credit)
         sender.send(opening(), begin(), *(attach(n, f"s{n}", "many") for n in range(SENDERS)))
-        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SENDERS + 3, "the links", 60)
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SENDERS + 3, "the links")
         for link in range(SENDERS):  # the window of the session is 512 frames
             before, numbers = taken(attacked), range(link * EACH, (link + 1) * EACH)
             sender.send(*(transfer_frame(n, BODY, handle=link) for n in numbers))
-            eventually(lambda before=before: taken(attacked) >= before + EACH, "the messages", 60)
+            eventually(lambda before=before: taken(attacked) >= before + EACH, "the messages")
         if event == "credit for all":
             before = sent_on(attacked)
             receiver.send(credit)

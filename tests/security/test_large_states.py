@@ -53,11 +53,11 @@ def test_one_disposition_for_thousands_of_deliveries(attacked: Router, state: De
     with Canary(attacked) as canary, Flood(attacked.port) as receiver, Flood(attacked.port) as sender:
         receiver.send(opening(), begin(), attach(0, "r", "many", receiver=True), flow(0, 2 * count))
         sender.send(opening(), begin(), *(attach(n, f"s{n}", "many") for n in range(SENDERS)))
-        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SENDERS + 3, "the links", 60)
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SENDERS + 3, "the links")
         for first in range(0, count, EACH):  # the window of the session is 512 frames
             before, numbers = sent_on(attacked), range(first, first + EACH)
             sender.send(*(transfer_frame(n, body("x"), handle=n // EACH) for n in numbers))
-            eventually(lambda before=before: sent_on(attacked) >= before + EACH, "the deliveries", 60)
+            eventually(lambda before=before: sent_on(attacked) >= before + EACH, "the deliveries")
         receiver.send(frame(DISPOSITION, [True, UInt(0), UInt(count - 1), True, state]))
         eventually(lambda: refused(attacked) >= count, "the outcomes", 120)
     canary.report.check()

@@ -34,7 +34,7 @@ def test_receivers_without_credit(attacked: Router, *, settled: bool) -> None:
         with Flood(attacked.port) as flood:
             flood.send(opening(), begin())
             flood.send(*(attach(n, f"r{n}", "multicast/all", receiver=True) for n in range(RECEIVERS)))
-            eventually(lambda: attacked.metric("links", 'type="endpoint"') >= RECEIVERS, "the links", 60)
+            eventually(lambda: attacked.metric("links", 'type="endpoint"') >= RECEIVERS, "the links")
             before = attacked.memory()
             for _ in range(SENDERS):
                 with ByHand(attacked.port) as sender:
@@ -54,7 +54,7 @@ def test_senders_that_stay(attacked: Router) -> None:
     with Canary(attacked) as canary, contextlib.ExitStack() as senders, Flood(attacked.port) as flood:
         flood.send(opening(), begin())
         flood.send(*(attach(n, f"r{n}", "multicast/all", receiver=True) for n in range(RECEIVERS)))
-        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= RECEIVERS, "the links", 60)
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= RECEIVERS, "the links")
         before = attacked.memory()
         for _ in range(STAYING_SENDERS):
             sender = senders.enter_context(ByHand(attacked.port))

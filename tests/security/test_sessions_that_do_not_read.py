@@ -64,7 +64,7 @@ def test_sessions_with_closed_windows(attacked: Router, kind: str) -> None:
                 peer.send(closed, attach(0, f"r{channel}", "multicast/all", receiver=True, channel=channel))
                 flow = [UInt(0), UInt(0), UInt(0), LARGE, UInt(0), UInt(0), UInt(CREDIT)]
                 peer.send(frame(FLOW, flow, channel=channel))
-            eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SESSIONS, "the links", 60)
+            eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SESSIONS, "the links")
             peer.round_trip()
             before = attacked.memory()
             with ByHand(attacked.port) as sender:

@@ -48,16 +48,16 @@ def test_dispositions_after_many_deliveries(
     with Flood(port) as flood, Flood(router.port) as helper:
         receiver, sender = (flood, helper) if by_receiver else (helper, flood)
         receiver.send(opening(), begin(), attach(0, "rx", "fill", receiver=True), flow(0, DELIVERIES))
-        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver")
         sender.send(opening(), begin(), attach(0, "tx", "fill"))
-        eventually(at_least(router, "links", 'type="endpoint"', 2), "the links", 60)
+        eventually(at_least(router, "links", 'type="endpoint"', 2), "the links")
         for first in range(0, DELIVERIES, AT_ONCE):
             sender.send(*(transfer(0, number) for number in range(first, first + AT_ONCE)))
             came = at_least(router, "deliveries_total", 'direction="out"', first + AT_ONCE)
-            eventually(came, "the deliveries", 60)
+            eventually(came, "the deliveries")
         receiver.send(name_range(by_receiver=True))
         settled = at_least(router, "delivery_outcomes_total", 'outcome="accepted"', DELIVERIES)
-        eventually(settled, "the outcomes", 60)
+        eventually(settled, "the outcomes")
         sender.send(name_range(by_receiver=False))
         with Canary(router) as canary:
             flood.send(name_range(by_receiver=by_receiver) * FRAMES)

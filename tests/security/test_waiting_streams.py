@@ -50,7 +50,7 @@ def test_streams_for_a_receiver_of_another_router(either_kernel: Callable[[], Ro
                 opening(), *(begin(n) + attach(0, f"tx{n}", "slow", channel=n) for n in range(SESSIONS))
             )
         links = 1 + CONNECTIONS * SESSIONS
-        eventually(at_least(near, "links", 'type="endpoint"', links), "the senders", 60)
+        eventually(at_least(near, "links", 'type="endpoint"', links), "the senders")
         before = memory(far.pid)
 
         def attack(flood: Flood) -> None:

@@ -49,8 +49,16 @@ def volume(cluster: Cluster, namespace: str) -> Iterator[dict[str, Any]]:
         yield {"claimName": CLAIM, "accessMode": mode}
     finally:
         cluster.kubectl("delete", "persistentvolume", namespace, "--wait=false")
+        # A collector that still runs may write a file meanwhile.
         for node in nodes:
-            cluster.provider.execute(node, ["rm", "-rf", folder], timeout=30)
+            cluster.eventually(
+                f"the volume on {node} is removed", lambda node=node: _removed(cluster, node, folder)
+            )  # type: ignore[misc]
+
+
+def _removed(cluster: Cluster, node: str, folder: str) -> bool:
+    cluster.provider.execute(node, ["rm", "-rf", folder], timeout=30)
+    return True
 
 
 def _shared(cluster: Cluster, folder: str, nodes: list[str]) -> bool:

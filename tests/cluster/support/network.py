@@ -56,7 +56,7 @@ class Network:
         return condition
 
     def becomes(
-        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 60
+        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 150
     ) -> str:
         """Waits for a condition of the current generation; returns its message."""
 
@@ -69,11 +69,11 @@ class Network:
         assert found is not None
         return str(found["message"])
 
-    def ready(self, *resources: str, timeout: float = 90) -> None:
+    def ready(self, *resources: str, timeout: float = 150) -> None:
         for resource in resources:
             self.becomes(resource, "True", "Ready", timeout=timeout)
 
-    def settled(self, timeout: float = 120) -> None:
+    def settled(self, timeout: float = 150) -> None:
         """Waits until every Router and Connector is Ready in its current generation."""
 
         def check() -> bool:

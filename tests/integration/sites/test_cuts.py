@@ -85,8 +85,8 @@ def test_message_that_takes_longer_than_silence_does(
         line.limit(1_000_000)
     try:
         sent = link.send(Message(body=bytes(700_000)))
-        clients.until(lambda: sent.outcome == "accepted", "it is accepted", 30)
-        clients.until(lambda: all(each.arrived() for each in receivers), "it is received everywhere", 30)
+        clients.until(lambda: sent.outcome == "accepted", "it is accepted")
+        clients.until(lambda: all(each.arrived() for each in receivers), "it is received everywhere")
     finally:
         for line in host.links.values():
             line.limit(None)

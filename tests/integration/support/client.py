@@ -360,14 +360,17 @@ class Clients:
         self.all.append(client)
         self._selector.register(client.socket, selectors.EVENT_READ, client)
 
-    def until(self, condition: Callable[[], Any], what: str, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Move bytes for every client until `condition` is true."""
+    def until(
+        self, condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = TIMEOUT_SECONDS
+    ) -> None:
+        """Move bytes for every client until `condition` is true. `what`, or what it returns, is told if it is not."""
         deadline = time.monotonic() + timeout
         while True:
             self._write()
             if condition():
                 return
-            assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"not within {timeout:g} s: {what if isinstance(what, str) else what()}")
             self._step(0.05)
 
     def step(self, timeout: float = 0) -> None:

@@ -10,7 +10,7 @@ from proton import Condition, Delivery, Link, Message
 if TYPE_CHECKING:
     from tests.integration.support.client import Client
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 90.0
 
 STATES = {
     Delivery.ACCEPTED: "accepted",

@@ -23,7 +23,7 @@ def await_everyone(sender: Sender, consumers: list[Receiver]) -> None:
         sender.deliver("hello")  # its outcome comes when every copy is settled, so none is left under way
         return [len(consumer.received) for consumer in consumers]
 
-    eventually(lambda: copies() == [1] * len(consumers), "one copy for each", 15)
+    eventually(lambda: copies() == [1] * len(consumers), "one copy for each")
     for consumer in consumers:
         consumer.received.clear()
 

@@ -94,7 +94,7 @@ def test_loss_and_delay_keep_the_order(network: Network) -> None:
     hosts[1].links[lan].delay(5, jitter=5)
     hosts[1].links[lan].lose(0.05)
     one(f"[one.send({two.at}, b'%d' % n) for n in range(2000)] and None")
-    two.until("len(one.bodies) == 2000", 60)
+    two.until("len(one.bodies) == 2000")
     assert two("one.bodies == [b'%d' % n for n in range(2000)]")
     assert one("one.lost") == []
 
