@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from isthmus_operator.rotation.machine import DIAL_SECONDS
 ROTATION_S = 20
 """From the changed Secret to the last connection on the new ordinal."""
 PROFILE = "sslp/net"
+ROOT = Path(__file__).parents[2]
 MUTUAL = {"sslProfile": "net", "requireClientCertificate": True}
 LISTENERS = [
     {"name": "amqp", "port": 5672},
@@ -238,6 +242,27 @@ def test_a_bad_secret_changes_nothing_and_says_why(network: Network) -> None:
     apply_secret(network, good)
     settled(network, ordinal + 1)
     network.ready(PROFILE)
+
+
+def test_the_documented_command_makes_the_secret_and_rotates_it(network: Network, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "rotation.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"```\n(kubectl create secret .*?)```", page, re.DOTALL)
+    script = f'kubectl() {{ command kubectl --namespace={network.namespace} "$@"; }}\n{command}'
+    environment = {**os.environ, "KUBECONFIG": str(network.cluster.kubeconfig)}
+    network.apply(ssl_profile("documented", "network"))
+    for ordinal in (1, 2):
+        for name, content in issue(network).items():
+            (tmp_path / name).write_bytes(content)
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment, timeout=60, check=True
+        )
+        network.cluster.eventually(
+            f"the certificate has ordinal {ordinal}",
+            lambda ordinal=ordinal: (
+                network.get("sslp/documented").get("status", {}).get("ordinal") == ordinal
+            ),  # type: ignore[misc]
+        )
+    network.ready("sslp/documented")
 
 
 def test_a_rotation_survives_the_operator(network: Network) -> None:
