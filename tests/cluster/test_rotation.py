@@ -20,8 +20,9 @@ import trustme
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.clients import Clients
+from tests.cluster.support.flows import volume
 from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
-from tests.unit.operator.support import connector, gossip_router, router, ssl_profile
+from tests.unit.operator.support import connector, flow_log, gossip_router, router, ssl_profile
 
 from isthmus_operator.rotation.machine import DIAL_SECONDS
 
@@ -33,6 +34,7 @@ MUTUAL = {"sslProfile": "net", "requireClientCertificate": True}
 LISTENERS = [
     {"name": "amqp", "port": 5672},
     {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}},
+    {"name": "collectors", "port": 5673, "tls": MUTUAL},
     {"name": "inter-router", "role": "inter-router", "port": 55671, "tls": MUTUAL},
     {"name": "edge", "role": "edge", "port": 45671, "tls": MUTUAL},
 ]
@@ -41,11 +43,13 @@ FIRST, SECOND = trustme.CA(organization_name="first"), trustme.CA(organization_n
 
 @pytest.fixture(scope="module")
 def network(cluster: Cluster) -> Iterator[Network]:
-    """Two interior Routers, one of them with two replicas, an edge and a gossip router, all with one profile."""
+    """Two interior Routers, one of them with two replicas, an edge, a gossip router and a flow log, all with one
+    profile."""
     with (
         installation.schemas(cluster),
         cluster.namespace("rotation") as name,
         installation.operator(cluster, name),
+        volume(cluster, name) as place,
     ):
         network = Network(cluster, name)
         apply_secret(network, issue(network))
@@ -58,9 +62,23 @@ def network(cluster: Cluster) -> Iterator[Network]:
             connector("east-west", "east", "west", "inter-router", **tls),
             connector("shop-west", "shop", "west", "edge", **tls),
             gossip_router("meet", replicas=2, **tls),
+            flow_log(
+                "flows",
+                volume=place,
+                image=installation.image(cluster, installation.COLLECTOR),
+                routerRef={"name": "west", "listener": "collectors"},
+                **tls,
+            ),
         )
         network.ready(
-            PROFILE, "gossip/meet", "rtr/west", "rtr/east", "rtr/shop", "conn/east-west", "conn/shop-west"
+            PROFILE,
+            "gossip/meet",
+            "flog/flows",
+            "rtr/west",
+            "rtr/east",
+            "rtr/shop",
+            "conn/east-west",
+            "conn/shop-west",
         )
         network.becomes(PROFILE, "False", "Settled", "Rotating")
         yield network
@@ -176,6 +194,23 @@ def test_gossip_routers_present_a_certificate_before_it_is_in_use_everywhere(net
     for pod in ("meet-gossip-0", "meet-gossip-1"):
         assert served(network, pod, 12001) in new["tls.crt"].decode()
     network.ready("gossip/meet")
+
+
+def test_a_collector_connects_with_the_new_certificate(network: Network) -> None:
+    def ordinals() -> set[int]:
+        found = [item for pod in ("west-0", "west-1") for item in network.status(pod)["connections"]]
+        return {
+            item["tlsOrdinal"] for item in found if item["container"].startswith("isthmus-flow-collector-")
+        }
+
+    ordinal = status(network)["ordinal"]
+    assert ordinals()
+    apply_secret(network, issue(network))
+    settled(network, ordinal + 1)
+    assert ordinal + 1 in ordinals(), "the profile was said to be in use everywhere"
+    network.cluster.eventually("the connection with the former one ends", lambda: ordinals() == {ordinal + 1})
+    network.ready("flog/flows")
+    assert network.get("flog/flows")["status"].get("messagesMissed", 0) == 0
 
 
 def test_whatever_uses_a_profile_says_when_its_certificate_expires(network: Network) -> None:

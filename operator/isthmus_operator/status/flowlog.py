@@ -38,15 +38,15 @@ def flowlog_status(
     configured = applied if complaint is None or blocked or found.metadata.paused else complaint
     available = _available(serving)
     report, collecting = _collecting(serving, observations)
+    # A pod that runs without a connection is not ready; why it has none explains more than that.
+    running = [collecting, available] if collecting.reason == "NotConnected" else [available, collecting]
     verdicts = {
         "Configured": configured,
         "Available": available,
         "Collecting": collecting,
         "Ready": ready(
             # Certificates that have not arrived are explained by the pods, when these are the trouble.
-            [available, collecting, configured]
-            if configured.reason == "ConfigPending"
-            else [configured, available, collecting]
+            [*running, configured] if configured.reason == "ConfigPending" else [configured, *running]
         ),
         INSECURE: until_in_effect(
             flow_log_insecure(to), previous, behind=bool(serving) and not applied.holds

@@ -483,7 +483,10 @@ def test_all_is_well_when_the_collector_is_connected_and_keeps_what_it_hears() -
     ],
 )
 def test_why_a_collector_does_not_collect(answer: dict[str, Any], reason: str, message: str) -> None:
-    told = status([pod()], Observation(parse_collector({**ANSWER, **answer}, NOW)))  # type: ignore[arg-type]
+    # A collector is ready once it has been connected.
+    told = status(
+        [pod(ready=reason != "NotConnected")], Observation(parse_collector({**ANSWER, **answer}, NOW))
+    )  # type: ignore[arg-type]
     assert condition(told, "Ready") == ("False", reason, f"flows-flowlog-x: {message}")
 
 
