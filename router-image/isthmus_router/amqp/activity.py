@@ -1,12 +1,13 @@
 """What links have been doing lately, looked at once a second so that a delivery costs nothing for it.
 
 Only links with deliveries cost anything: the tens of thousands that merely stand by on an interior are passed
-over, connection by connection or with one comparison.
+over, connection by connection or with one comparison. A client can have as many with deliveries, so the router looks
+at them in steps between other work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cproton_ffi.lib import pn_link_credit
 
@@ -14,6 +15,10 @@ from isthmus_router.core.model import Connection, Link
 
 WINDOW_SECONDS = 5
 """Over which the settle rate is an average."""
+AT_ONCE = 64
+"""Links that are looked at in one step."""
+PASSED_OVER = 32
+"""As so many links that are passed over counts one that is looked at."""
 
 
 class Activity:
@@ -24,6 +29,7 @@ class Activity:
         "counted",
         "deliveries",
         "last_delivery",
+        "looked",
         "out_of_credit",
         "settle_rate",
         "starved",
@@ -41,12 +47,17 @@ class Activity:
         """Seconds, not told of yet, in which nothing could be sent for lack of credit."""
         self.counted = 0
         """The second up to which these are counted."""
+        self.looked = 0
+        """The second of the last look."""
         self._settled = [0] * WINDOW_SECONDS
 
     def look(self, link: Link, second: int) -> bool:
-        """Take in what changed within the last second; whether the next second may bring something new."""
+        """Take in what changed since the last look; whether the next second may bring something new."""
         deliveries = link.deliveries
         settled = deliveries - len(link.unsettled)
+        for missed in range(max(self.looked + 1, second - WINDOW_SECONDS), second):
+            self._settled[missed % WINDOW_SECONDS] = self._settled[self.looked % WINDOW_SECONDS]
+        self.looked = second
         slot = second % WINDOW_SECONDS
         before = self._settled[slot]
         busy = deliveries != self.deliveries
@@ -89,25 +100,43 @@ class ActivityMonitor:
         """Since the router started."""
         self.busy: set[Link] = set()
         """Links with deliveries of late, or unsettled ones."""
+        self._under_way = False
 
-    def look(self, connections: Iterable[Connection]) -> None:
-        """To be called every second."""
+    def look(self, connections: Iterable[Connection]) -> Iterator[None]:
+        """To be called every second, and carried out in steps. Nothing begins before the last one has ended."""
         self.second += 1
+        if self._under_way:
+            return iter(())
+        self._under_way = True
+        stirred = []
         for connection in connections:
             if connection.io.stirred:
                 connection.io.stirred = False
-                self._look_for_deliveries(connection)
-        idle = [link for link in self.busy if not link.activity.look(link, self.second)]
-        self.busy.difference_update(idle)
+                stirred.append(connection)
+        return self._look(stirred, self.second)
 
-    def _look_for_deliveries(self, connection: Connection) -> None:
-        for link in connection.links:
-            if link.deliveries:
+    def _look(self, stirred: list[Connection], second: int) -> Iterator[None]:
+        try:
+            for connection in stirred:
+                yield from self._look_for_deliveries(connection)
+            for number, link in enumerate(list(self.busy), 1):
+                if link in self.busy and not link.activity.look(link, second):
+                    self.busy.discard(link)
+                if number % AT_ONCE == 0:
+                    yield
+        finally:
+            self._under_way = False
+
+    def _look_for_deliveries(self, connection: Connection) -> Iterator[None]:
+        for number, link in enumerate(list(connection.links), 1):
+            if link.deliveries and link in connection.links:
                 activity = link.activity
                 if activity is None:
                     activity = link.activity = Activity()
                 if activity.deliveries != link.deliveries:
                     self.busy.add(link)
+            if number % (AT_ONCE * PASSED_OVER) == 0:
+                yield
 
     def forget(self, link: Link) -> None:
         """The link is gone."""

@@ -109,12 +109,12 @@ class Driver:
 
     def _second_passed(self) -> None:
         self.loop.call_later(1.0, self._second_passed)
-        self.activity.look(self.core.connections.values())
         self._read_clock()
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
             connection.io.sessions.second_passed()
         self._make_room()
+        self.work(self.activity.look(self.core.connections.values()))
         self.work(self.forwarder.stalled.examine())
         self.work(self.forwarder.slow.examine())
         self.flush()

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from cproton_ffi import lib
 
-from isthmus_router.amqp.activity import WINDOW_SECONDS, ActivityMonitor
+from isthmus_router.amqp.activity import AT_ONCE, PASSED_OVER, WINDOW_SECONDS, Activity, ActivityMonitor
 from isthmus_router.amqp.kernel.delivery import Parked
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
@@ -33,7 +34,12 @@ def a_link(direction: Direction, made_by: Callable[[Any, bytes], Any]) -> Link:
 
 def a_second_passes(monitor: ActivityMonitor, link: Link) -> None:
     link.connection.io.stirred = True
-    monitor.look([link.connection])
+    look_at(monitor, link.connection)
+
+
+def look_at(monitor: ActivityMonitor, connection: Connection) -> None:
+    for _ in monitor.look([connection]):
+        pass
 
 
 def test_the_settle_rate_is_an_average_of_seconds() -> None:
@@ -62,7 +68,7 @@ def test_only_links_with_deliveries_of_late_are_looked_at() -> None:
     a_second_passes(monitor, link)
     assert link.activity is None
     link.deliveries = 5
-    monitor.look([link.connection])
+    look_at(monitor, link.connection)
     assert monitor.busy == set(), "nothing was read or written on this connection"
     a_second_passes(monitor, link)
     assert monitor.busy == {link}
@@ -158,3 +164,67 @@ def test_a_receiver_without_credit_is_starved_while_messages_wait() -> None:
     link.boundless = True
     lib.pn_link_flow(link.io, -5)
     assert starved(monitor, link) == 0, "it does not need credit"
+
+
+def many_links(count: int, deliveries: int) -> Connection:
+    """A connection on which as many links have had deliveries that are not settled."""
+    first = incoming_link()
+    connection = first.connection
+    connection.io.stirred = True
+    for number in range(1, count):
+        link = Link(number, connection, Direction.IN, "link", source=Terminus(), target=Terminus())
+        link.io = first.io
+        connection.links.add(link)
+    for link in connection.links:
+        link.deliveries = deliveries
+        link.unsettled = dict.fromkeys(range(deliveries))
+    return connection
+
+
+def test_links_with_deliveries_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has as many of them as it likes, with deliveries that stay unsettled."""
+    looks, connection, monitor = [], many_links(20 * AT_ONCE, 1), ActivityMonitor()
+    usual = Activity.look
+    monkeypatch.setattr(Activity, "look", lambda *those: looks.append(those) or usual(*those))
+    for _ in range(2):
+        before, most = len(looks), 0
+        for _ in monitor.look([connection]):
+            most, before = max(most, len(looks) - before), len(looks)
+        assert 0 < most <= AT_ONCE
+    assert len(looks) == 2 * len(connection.links)
+
+
+def test_links_without_deliveries_are_passed_over_in_steps() -> None:
+    connection = many_links(3 * AT_ONCE * PASSED_OVER, 0)
+    assert len(list(ActivityMonitor().look([connection]))) == 3
+
+
+def test_links_that_go_between_steps_are_not_looked_at() -> None:
+    """The engine has freed them."""
+    connection, monitor = many_links(2 * AT_ONCE * PASSED_OVER, 1), ActivityMonitor()
+    job = monitor.look([connection])
+    next(job)
+    for link in list(connection.links):
+        monitor.forget(link)
+        connection.links.remove(link)
+        link.io = None
+    list(job)
+    assert not monitor.busy
+
+
+def test_a_look_that_takes_more_than_a_second() -> None:
+    """The next one begins after it, and rates are averages of the seconds that have passed."""
+    connection, monitor = many_links(2 * AT_ONCE, 0), ActivityMonitor()
+    links = list(connection.links)
+    for second in range(1, 20):
+        for link in links:
+            link.deliveries += 10
+        connection.io.stirred = True
+        if second % 2:
+            job = monitor.look([connection])
+            next(job)
+        else:
+            assert not list(monitor.look([connection]))
+            list(job)
+    assert monitor.second == 19
+    assert {link.activity.settle_rate for link in links} <= {8, 9, 10, 11, 12}
