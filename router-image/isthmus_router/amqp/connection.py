@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -454,7 +455,7 @@ class AmqpConnection(ConnectionState):
         if in_steps and not self.driver.may_forget_at_once(len(self.links)):
             # The edge may be back before the last step: its downlinks go first.
             self._forget([link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK])
-            links = list(self.links.values())
+            links = deque(self.links.values())
             self.links.clear()
             self.leaving = True
             self.driver.work(self._leave(core, links))
@@ -475,12 +476,12 @@ class AmqpConnection(ConnectionState):
         except Exception as error:
             self._log_error(error)
 
-    def _leave(self, core: Connection, links: list[Link]) -> Iterator[None]:
+    def _leave(self, core: Connection, links: deque[Link]) -> Iterator[None]:
         while links:
-            for link in links:
-                self._forget_link(link)
+            while links:
+                self._forget_link(links.popleft())  # which frees it; all of them at once would take long
                 yield
-            links = list(self.links.values())  # that this router has attached meanwhile
+            links.extend(self.links.values())  # that this router has attached meanwhile
             self.links.clear()
         try:
             self._left(core)

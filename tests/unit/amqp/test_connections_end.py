@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.events import MANY_LINKS
+from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
 from isthmus_router.linkroute.routing import LinkRouting
 
@@ -109,3 +114,30 @@ def test_an_error_of_the_router_while_a_connection_ends_stops_nothing_else(
     assert len(errors(caplog)) == 1
     assert not rig.core.connections
     assert not hasattr(peer.router_side, "sessions"), "the engine has freed it"
+
+
+def test_links_are_freed_step_by_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To free those of a client all at once takes a few milliseconds for each thousand."""
+    peer = OwnEnd(rig, "peer-0", Role.NORMAL)
+    rig.peers.append(peer)
+    rig.settle_down()
+    for number in range(2 * MANY_LINKS):
+        receiver = peer.session.receiver(f"{number}")
+        receiver.source.address = ADDRESS
+        receiver.open()
+    rig.settle_down()
+    assert links_in_memory() == 2 * MANY_LINKS
+    jobs: list[Iterator[None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "work", lambda _, job: jobs.append(job))
+        peer.drop()
+    (job,) = jobs
+    list(islice(job, MANY_LINKS))
+    assert links_in_memory() == MANY_LINKS
+    rig.driver.work(job)
+    rig.work_off()
+    assert not hasattr(peer.router_side, "sessions"), "the engine has freed it"
+
+
+def links_in_memory() -> int:
+    return sum(isinstance(found, Link) for found in gc.get_objects())
