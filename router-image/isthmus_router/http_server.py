@@ -278,6 +278,8 @@ class HttpServer:
                 accepted.close()
             else:
                 writer.transport.abort()
+                # Nothing is read any more. With this method of its own it would wait for a collection of garbage.
+                vars(writer.transport).pop("_read_ready_cb", None)
 
     async def _converse(
         self,

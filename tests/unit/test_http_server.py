@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -338,3 +339,35 @@ async def test_stopping_finishes_answers_and_drops_the_rest(server: Server) -> N
             await stopping
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
+
+
+def test_nothing_of_a_connection_waits_for_a_collection_of_garbage(server: Server) -> None:
+    """The router puts those off that examine everything."""
+    requests = [
+        b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /none HTTP/1.1\r\n\r\n",
+        b"nonsense\r\n",
+        b"",
+    ]
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for request in 5 * requests:
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(1000):
+                    pass
+        deadline = time.monotonic() + SOON
+        while server.server._conversations and time.monotonic() < deadline:
+            time.sleep(0.01)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [type(found).__qualname__ for found in gc.garbage]
+        assert "_SelectorSocketTransport" not in left, left
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.unfreeze()
