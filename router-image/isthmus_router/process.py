@@ -98,6 +98,7 @@ class RouterProcess:
         self.config_reloads = 0
         self._config_errors = 0
         self.view = RouterView(self)
+        self.tallies = totals.Tallies(self)
         self._log = router_log
         self._applying = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,12 +1,15 @@
-"""What the running router adds up: the counters of management, and the snapshot behind `/metrics`."""
+"""What the running router adds up: the counters of management, and the snapshot behind `/metrics`.
+
+A client can have so many links that to walk over them takes long. So they are counted in steps between other work, and
+what is asked for meanwhile has the last count.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -22,33 +25,124 @@ if TYPE_CHECKING:
     from isthmus_router.process import RouterProcess
 
 STUCK_SECONDS = 10
-_KIND = attrgetter("type", "direction")
+FEW_LINKS = 4096
+"""They are counted whenever somebody asks, within a few milliseconds."""
+AT_ONCE = 64
+"""Links that are counted in one step, of more of them. As 32 links counts one with deliveries."""
+OLDEST_SECONDS = 10.0
+"""More links are counted anew so often."""
+PERIOD_SECONDS = 1.0
+_STEP = 32 * AT_ONCE
 
 
 class Tally:
-    """What a walk over the links of a router adds up."""
+    """What a walk over the links of a router adds up: nothing is counted twice, and nothing that was there before is
+    left out."""
 
-    def __init__(self, core: RouterCore) -> None:
+    def __init__(self, core: RouterCore, busy: set[Link], clock: Callable[[], int]) -> None:
+        """`busy` has all links with unsettled deliveries."""
+        self._core = core
+        self._busy = busy
+        self._clock = clock
         self.totals = CoreCounters()
         """Of all links, those that are gone included."""
         self.links: Counter[tuple[str, str]] = Counter()
         """By type and direction."""
         self.blocked = 0
+        self.stuck = 0
+        self._counted: set[Link] = set()
+
+    def walk(self) -> Iterator[None]:
+        """Count, in steps."""
+        core = self._core
         for name in CoreCounters.__slots__:
             setattr(self.totals, name, getattr(core.counters, name))
-        for connection in core.connections.values():
-            self._add(connection)
+        core.tallies.append(self)
+        try:
+            for connection in list(core.connections.values()):
+                yield from self._walk_over(connection)
+        finally:
+            core.tallies.remove(self)
+            self._counted = set()
 
-    def _add(self, connection: Connection) -> None:
-        """Count the links of a connection; those without deliveries, most of them on an interior, cost little."""
-        kinds = Counter(map(_KIND, connection.links))
-        for (link_type, direction), count in kinds.items():
-            self.links[link_type.value, direction.value] += count
-        for link in connection.links:
-            if link.deliveries or link.dropped_presettled:
-                self.totals.add_link(link)
-            if link.parked and lib.pn_link_credit(link.io) <= 0:
-                self.blocked += 1
+    def _walk_over(self, connection: Connection) -> Iterator[None]:
+        """Those without deliveries, most of them on an interior, cost little."""
+        links = list(connection.links)
+        for at in range(0, len(links), _STEP):
+            work = 0
+            for link in links[at : at + _STEP]:
+                if link not in connection.links:
+                    continue
+                work += 1
+                self.links[link.type.value, link.direction.value] += 1
+                if link.deliveries or link.dropped_presettled:
+                    work += _STEP // AT_ONCE
+                    self.totals.add_link(link)
+                    self._counted.add(link)
+                if link.parked and lib.pn_link_credit(link.io) <= 0:
+                    self.blocked += 1
+                if link.unsettled and link in self._busy:
+                    # The clock is read anew, as that of the forwarder stands still while nothing arrives.
+                    found = stuck(link, self._clock())
+                    self.stuck += found
+                    work += found
+                if work >= _STEP:
+                    work = 0
+                    yield
+            yield
+
+    def link_closed(self, link: Link) -> None:
+        """As `LinkTally`."""
+        if link not in self._counted:
+            self._counted.add(link)
+            self.totals.add_link(link)
+
+
+class Tallies:
+    """Counts of the links of one router process."""
+
+    def __init__(self, process: RouterProcess) -> None:
+        self._process = process
+        self._last: Tally | None = None
+        self._counted_at = 0.0
+        self._under_way = False
+        process.loop.call_later(PERIOD_SECONDS, self._look)
+
+    def latest(self) -> Tally:
+        """As of now if there are few links, or as they were counted last."""
+        if self._last is None or self._are_few():
+            tally = self._tally()
+            for _ in tally.walk():
+                pass
+            self._counted(tally)
+            return tally
+        return self._last
+
+    def _are_few(self) -> bool:
+        connections = self._process.core.connections.values()
+        return sum(len(connection.links) for connection in connections) <= FEW_LINKS
+
+    def _tally(self) -> Tally:
+        driver = self._process.driver
+        return Tally(self._process.core, driver.activity.busy, lambda: driver.clock() // 1000)
+
+    def _counted(self, tally: Tally) -> None:
+        self._last, self._counted_at = tally, time.monotonic()
+
+    def _look(self) -> None:
+        self._process.loop.call_later(PERIOD_SECONDS, self._look)
+        old = time.monotonic() - self._counted_at >= OLDEST_SECONDS
+        if not self._under_way and (self._last is None or (old and not self._are_few())):
+            self._under_way = True
+            self._process.driver.work(self._count())
+
+    def _count(self) -> Iterator[None]:
+        try:
+            tally = self._tally()
+            yield from tally.walk()
+            self._counted(tally)
+        finally:
+            self._under_way = False
 
 
 def _uptime_seconds(process: RouterProcess) -> float:
@@ -65,16 +159,10 @@ def stuck(link: Link, now: int) -> int:
     return sum(1 for _ in takewhile(lambda record: record.arrived < before, link.unsettled.values()))
 
 
-def _all_stuck(process: RouterProcess) -> int:
-    """Of all links. The clock is read anew, as that of the forwarder stands still while nothing arrives."""
-    now = process.driver.clock() // 1000
-    return sum(stuck(link, now) for link in process.driver.activity.busy)
-
-
 def counters(process: RouterProcess) -> Counters:
     """Totals since the start, and present numbers."""
     core = process.core
-    tally = Tally(core)
+    tally = process.tallies.latest()
     totals = tally.totals
     return Counters(
         address_count=len(core.addresses),
@@ -100,7 +188,7 @@ def counters(process: RouterProcess) -> Counters:
         deliveries_egress_route_container=totals.container_egress,
         deliveries_delayed_1_sec=totals.delayed_1_second,
         deliveries_delayed_10_sec=totals.delayed_10_seconds,
-        deliveries_stuck=_all_stuck(process),
+        deliveries_stuck=tally.stuck,
         links_blocked=tally.blocked,
         uptime_seconds=int(_uptime_seconds(process)),
     )
@@ -109,7 +197,7 @@ def counters(process: RouterProcess) -> Counters:
 def metrics(process: RouterProcess) -> MetricsSnapshot:
     """Everything `/metrics` exposes, at this moment."""
     core, view = process.core, process.view
-    tally = Tally(core)
+    tally = process.tallies.latest()
     totals = tally.totals
     interior = process.interior
     nodes = view.nodes()
@@ -141,7 +229,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
             "presettled": totals.presettled,
             "presettled-dropped": totals.dropped_presettled,
         },
-        deliveries_stuck=_all_stuck(process),
+        deliveries_stuck=tally.stuck,
         addresses=len(core.addresses),
         routers=len(core.nodes),
         neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},

@@ -67,7 +67,7 @@ class Activity:
             busy = True
         if deliveries != self.deliveries:
             self.deliveries = deliveries
-            self.last_delivery = second
+            self.last_delivery = link.connection.last_delivery = second
         if pn_link_credit(link.io) > 0:
             self.has_credit(link, second)
         elif self.out_of_credit is None:
@@ -192,9 +192,5 @@ class ActivityMonitor:
 
     def last_delivery_seconds(self, connection: Connection) -> int | None:
         """Seconds since the last delivery on any link of a connection; None when none was seen."""
-        seen = [
-            link.activity.last_delivery
-            for link in connection.links
-            if link.activity is not None and link.activity.last_delivery is not None
-        ]
-        return self.second - max(seen) if seen else None
+        seen = connection.last_delivery
+        return None if seen is None else self.second - seen

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import LinkType
+
+
+class LinkTally(Protocol):
+    """Adds up the counts of all links, in steps."""
+
+    def link_closed(self, link: Link) -> None:
+        """The counts of a link belong to those that are gone from now on."""
 
 
 @dataclass(slots=True)

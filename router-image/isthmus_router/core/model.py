@@ -61,6 +61,7 @@ class Connection:
         "incoming",
         "io",
         "kept_bytes",
+        "last_delivery",
         "link_capacity",
         "links",
         "max_message_size",
@@ -145,6 +146,8 @@ class Connection:
         """Of all OUT links together."""
         self.relayed_waiting = 0
         """Messages of consumers inside the router that wait on all OUT links together."""
+        self.last_delivery: int | None = None
+        """The second in which a delivery on one of its links was seen last (`ActivityMonitor`)."""
         self.waiting_bytes = 0
         """Of a client: what waits anywhere of the messages on all of its IN links together."""
         self.crowded = False

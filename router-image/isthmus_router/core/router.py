@@ -24,7 +24,7 @@ from isthmus_router.core.address import (
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.claims import MOST_ADDRESSES, MOST_CHARACTERS, Claims
 from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresses
-from isthmus_router.core.counters import CoreCounters
+from isthmus_router.core.counters import CoreCounters, LinkTally
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
 from isthmus_router.core.mesh import mesh_id_of, new_mesh_key
@@ -108,6 +108,8 @@ class RouterCore:
         self.observers: list[Observer] = []
         self.link_handlers: list[LinkHandler] = []
         self.counters = CoreCounters()
+        self.tallies: list[LinkTally] = []
+        """Counts of links that are under way."""
         self._names = LinkNames()
         # All addresses of an edge are those of one client of the interior, which has as many for it as for all others.
         part = 2 if edge else 1
@@ -356,6 +358,8 @@ class RouterCore:
         connection.links.discard(link)
         self._names.gone(link)
         self.counters.add_link(link)
+        for tally in self.tallies:
+            tally.link_closed(link)
         self.forget_routes(link)
         if link is self.uplink:
             self.set_uplink(None)
