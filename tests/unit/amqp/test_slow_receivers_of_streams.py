@@ -10,7 +10,8 @@ from proton import Delivery, Endpoint
 from tests.unit.amqp.rig import Peer, Rig
 from tests.unit.amqp.test_stalled_streams import got, receiver, sender
 
-from isthmus_router.amqp.kernel.slow import LEAST_BYTES, MOST_ROUTERS, ROUTER_SECONDS
+from isthmus_router.amqp.kernel.slow import AT_ONCE, LEAST_BYTES, MOST_ROUTERS, ROUTER_SECONDS, SlowReceivers
+from isthmus_router.amqp.kernel.stream import Streams
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import RouterAnnotations, decode_annotations
 
@@ -306,3 +307,35 @@ def test_a_message_from_another_router_waits_no_longer_than_others_may_wait_for_
     assert not first.remote_state
     let_pass(rig, 2)
     assert first.remote_state == Delivery.RELEASED
+
+
+def test_receivers_of_many_messages_are_examined_and_left_out_in_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message has few, so that it is examined at once."""
+    messages, few, done = 6, 40, [0]
+    slow = rig.connect(Role.NORMAL)
+    for number in range(messages):
+        for of_message in range(few):
+            link = slow.session.receiver(f"{number} {of_message}")
+            link.source.address = f"multicast/{number}"
+            link.open()
+        receiver(rig, f"multicast/{number}")
+        send(rig, sender(rig, f"multicast/{number}"))
+
+    def counted(usual: Any) -> Any:
+        def call(*those: Any) -> Any:
+            done[-1] += 1
+            return usual(*those)
+
+        return call
+
+    monkeypatch.setattr(Streams, "drop", counted(Streams.drop))
+    monkeypatch.setattr(SlowReceivers, "_is_late", counted(SlowReceivers._is_late))
+    for _ in range(SECONDS + 1):
+        rig.seconds_pass(1)
+        for _ in rig.driver.forwarder.slow.examine():
+            done.append(0)
+        rig.driver.flush()
+    assert sum(done) == (SECONDS + 2) * messages * few, "each is left out once"
+    assert max(done) <= AT_ONCE + 2 * few

@@ -40,7 +40,8 @@ ROUTER_SECONDS = 3
 MOST_ROUTERS = 8
 """That are counted for this."""
 AT_ONCE = 64
-"""Receivers that are examined in one step."""
+"""Receivers that are examined, or left out, in one step: with the last message at most three times as many. A message
+to no more than so many is never left half examined, as it may be over when it goes on."""
 
 
 class _Hold:
@@ -80,6 +81,8 @@ class SlowReceivers:
         self._left_out: dict[Link, int] = {}
         """Until when receivers are on probation, by the router's clock."""
         self._examined = 0
+        self._work = 0
+        """What has been done in this step: receivers, and messages."""
         self._under_way = False
 
     def watch(self, link: Link) -> None:
@@ -108,8 +111,11 @@ class SlowReceivers:
             self._under_way = False
 
     def _examine_all(self, elapsed: int) -> Iterator[None]:
-        examined = 0
         for place, course in list(self._courses.items()):
+            if self._work >= AT_ONCE:
+                self._work = 0
+                yield
+            self._work += 1
             stream = _under_way(place)
             if course is not None and course.stream is not stream:
                 self._over(course)
@@ -124,9 +130,6 @@ class SlowReceivers:
                 course.holds.clear()
             if not stream.up_to_date and not _is_queued(stream):
                 yield from self._examine(course, elapsed)
-            examined += 1
-            if examined % AT_ONCE == 0:
-                yield
 
     def _examine(self, course: _Course, elapsed: int) -> Iterator[None]:
         stream, late, ready = course.stream, [], False
@@ -136,7 +139,9 @@ class SlowReceivers:
                 ready = True
             elif state and self._is_late(course, branch, elapsed):
                 late.append(branch)
+            self._work += 1
             if number % AT_ONCE == 0:
+                self._work = 0
                 yield
         left_out = 0
         for number, branch in enumerate(late, 1):
@@ -144,7 +149,9 @@ class SlowReceivers:
                 left_out += 1
                 self._forwarder.streams.drop(stream, branch)
                 self._on_probation(branch.link)
+            self._work += 1
             if number % AT_ONCE == 0:
+                self._work = 0
                 yield
         if left_out:
             self._report(stream, left_out)
