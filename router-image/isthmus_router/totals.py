@@ -30,7 +30,9 @@ FEW_LINKS = 4096
 AT_ONCE = 64
 """Links that are counted in one step, of more of them. As 32 links counts one with deliveries."""
 OLDEST_SECONDS = 10.0
-"""More links are counted anew so often."""
+"""More links are counted anew so often, and when somebody asks (`COUNTING_SHARE`)."""
+COUNTING_SHARE = 20
+"""They are not counted anew before so many times as long as it took."""
 PERIOD_SECONDS = 1.0
 _STEP = 32 * AT_ONCE
 
@@ -104,7 +106,7 @@ class Tallies:
     def __init__(self, process: RouterProcess) -> None:
         self._process = process
         self._last: Tally | None = None
-        self._counted_at = 0.0
+        self._counted_at = self._not_before = 0.0
         self._under_way = False
         process.loop.call_later(PERIOD_SECONDS, self._look)
 
@@ -116,6 +118,7 @@ class Tallies:
                 pass
             self._counted(tally)
             return tally
+        self._count_later(self._not_before)
         return self._last
 
     def _are_few(self) -> bool:
@@ -126,21 +129,29 @@ class Tallies:
         driver = self._process.driver
         return Tally(self._process.core, driver.activity.busy, lambda: driver.clock() // 1000)
 
-    def _counted(self, tally: Tally) -> None:
+    def _counted(self, tally: Tally, took: float = 0.0) -> None:
         self._last, self._counted_at = tally, time.monotonic()
+        self._not_before = self._counted_at + COUNTING_SHARE * took
 
     def _look(self) -> None:
         self._process.loop.call_later(PERIOD_SECONDS, self._look)
-        old = time.monotonic() - self._counted_at >= OLDEST_SECONDS
-        if not self._under_way and (self._last is None or (old and not self._are_few())):
+        if self._last is None or not self._are_few():
+            self._count_later(self._counted_at + OLDEST_SECONDS)
+
+    def _count_later(self, not_before: float) -> None:
+        if not self._under_way and (self._last is None or time.monotonic() >= not_before):
             self._under_way = True
             self._process.driver.work(self._count())
 
     def _count(self) -> Iterator[None]:
+        took, begun = 0.0, time.thread_time()
         try:
             tally = self._tally()
-            yield from tally.walk()
-            self._counted(tally)
+            for _ in tally.walk():
+                took += time.thread_time() - begun
+                yield
+                begun = time.thread_time()
+            self._counted(tally, took + time.thread_time() - begun)
         finally:
             self._under_way = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,14 +24,14 @@ def test_totals_are_counted_again_after_twenty_times_as_long_as_it_took(
     now = 1000.0
     counts: list[float] = []
 
-    def count(_: Any) -> Any:
+    def counted(_: Any) -> Any:
         nonlocal now
         now += seconds
         counts.append(now)
         return SimpleNamespace(number=len(counts))
 
     monkeypatch.setattr(view, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(view.totals, "counters", count)
+    monkeypatch.setattr(view.totals, "counters", counted)
     process: Any = None
     router = view.RouterView(process)
     asked = 0
@@ -115,21 +115,29 @@ def test_many_links_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     driver = SimpleNamespace(activity=SimpleNamespace(busy=set()), clock=lambda: 0, work=jobs.append)
     loop = SimpleNamespace(call_later=lambda _, call: timers.append(call))
     process: Any = SimpleNamespace(core=core, driver=driver, loop=loop)
-    now = 1000.0
-    monkeypatch.setattr(totals, "time", SimpleNamespace(monotonic=lambda: now))
+    now, cpu = 1000.0, count(step=0.001)
+    monkeypatch.setattr(totals, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: next(cpu)))
     tallies = Tallies(process)
     assert tallies.latest().links.total() == FEW_LINKS
     core.close(1)
     assert tallies.latest().links.total() == FEW_LINKS - 1
     core.attach(2)
     assert tallies.latest().links.total() == FEW_LINKS - 1
-    timers.pop()()
-    assert not jobs
-    now += OLDEST_SECONDS
-    timers.pop()()
-    timers.pop()()
-    (job,) = jobs
-    next(job)
     assert tallies.latest().links.total() == FEW_LINKS - 1
+    job = jobs.pop()
+    assert not jobs, "one count at a time"
+    next(job)
+    core.attach(1)
     list(job)
     assert tallies.latest().links.total() == FEW_LINKS + 1
+    timers.pop()()
+    assert not jobs
+    now += OLDEST_SECONDS / 2  # 20 times as long as 65 steps took
+    timers.pop()()
+    assert not jobs, "nobody has asked, and it is not so long ago"
+    tallies.latest()
+    list(jobs.pop())
+    assert tallies.latest().links.total() == FEW_LINKS + 2
+    now += OLDEST_SECONDS
+    timers.pop()()
+    list(jobs.pop())
