@@ -20,6 +20,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.freeing import Freeing
 from isthmus_router.amqp.kernel.handles import forget, written
+from isthmus_router.amqp.kernel.held import Held
 from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.remains import Remains
 from isthmus_router.amqp.kernel.state import ConnectionState
@@ -115,6 +116,7 @@ class AmqpConnection(ConnectionState):
             lambda: driver.forwarder.settlement.now,
             between_routers=settings.role.is_between_routers,
         )
+        self.held = Held(self)
         self.markers = Markers(self)
         self.answers = Answers(self)
         self._timers: list[asyncio.TimerHandle] = []
@@ -326,11 +328,10 @@ class AmqpConnection(ConnectionState):
             return
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
-            for link in self.outgoing.written(stalled):
-                if self.outgoing.has_room_again(link.session):
-                    self.driver.forwarder.room(link)
-                else:
-                    self.stalled.add(link)
+            self.held.keep(stalled)
+        if self.held:
+            self.held.written()
+            self.after_write = True
         if self.unwritten:
             self.unwritten = written(self.unwritten)
         if self.after_write:
@@ -340,6 +341,7 @@ class AmqpConnection(ConnectionState):
                 | self.answers.give()
                 | self.sessions.written()
                 | self.remains.written()
+                | bool(self.held)
                 | self.peer_left
             )
         if not self.unfinished and lib.pn_collector_peek(self.collector):
@@ -566,6 +568,7 @@ class AmqpConnection(ConnectionState):
             self.freeing,
             self.sessions,
             self.outgoing,
+            self.held,
             self.markers,
             self.answers,
         )

@@ -161,8 +161,6 @@ class Outgoing:
         self._doubtful: dict[Pointer, int] = {}
         """Sessions in which such may have come, with the turn in which they were last examined."""
         self._beyond: set[Pointer] = set()
-        self._full: dict[Pointer, bool] = {}
-        """Whether sessions are full since the last write, as far as that was asked."""
         self._next: dict[Link, None] = {}
         """Links that go first after the next write, in the order in which they found no room."""
 
@@ -254,13 +252,9 @@ class Outgoing:
         self._next[out] = None
         return False
 
-    def has_room_again(self, session: Pointer) -> bool:
-        """Whether the engine may be given more after a write. A session can have thousands of links that ask."""
-        full = self._full.get(session)
-        if full is None:
-            counts = _cast("uint32_t *", session)
-            full = self._full[session] = self._is_full(session, counts[OUTGOING_DELIVERIES])
-        return not full
+    def is_full(self, session: Pointer) -> bool:
+        """Whether the engine may be given no more in a session until something has been written there."""
+        return self._is_full(session, _cast("uint32_t *", session)[OUTGOING_DELIVERIES])
 
     def _is_full(self, session: Pointer, deliveries: int) -> bool:
         return deliveries >= self._connection.outgoing_shut_in and _is_shut(session, deliveries)
@@ -272,18 +266,12 @@ class Outgoing:
         frame = lib.pn_transport_get_remote_max_frame(connection.transport) or _NO_FRAME_LIMIT
         return _window(int(_cast("uintptr_t", session))) * max(1, frame - _FRAME_OVERHEAD) >= size
 
-    def written(self, stalled: Collection[Link]) -> Collection[Link]:
-        """All has been written that could be: the order in which links go on that had no room."""
+    def written(self) -> list[Link]:
+        """All has been written that could be: the links that go first of those that had no room, in their order."""
         self._counted_at = -1
         self._reserve = self._most
-        self._full.clear()
-        if not self._next:
-            return stalled
-        first, self._next = self._next, {}
-        return [
-            *(link for link in first if link in stalled),
-            *(link for link in stalled if link not in first),
-        ]
+        first, self._next = list(self._next), {}
+        return first
 
 
 def _has_unsent(link: Link) -> bool:
