@@ -6,10 +6,21 @@ import os
 
 import pytest
 from proton import Delivery, Message
+from tests.integration.support.by_hand import (
+    ACCEPTED,
+    ByHand,
+    begin_frame,
+    credit_frame,
+    open_frame,
+    receive_from,
+)
 from tests.integration.support.client import Clients, Pour, Receiver, Sender
 from tests.integration.support.data import KILO, MEGA, head
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import DETACH, DISPOSITION, FLOW, TRANSFER, frame
 from tests.integration.support.routers import Router, Routers, connector, listener
+
+from isthmus_router.message.types import UInt
 
 
 @pytest.mark.parametrize(
@@ -173,6 +184,41 @@ def test_receiver_lost_in_the_middle(clients: Clients, router: Router, how: str)
     again = sender.await_credit().send("next")
     second.next().settle()
     assert sender.outcome(again) == "accepted"
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_receiver_that_closes_while_the_window_of_its_session_is_closed(
+    clients: Clients, router: Router, others: int
+) -> None:
+    """A message for another receiver of the session has waited for the room that the first one has."""
+    window = UInt(4)
+    size = 300 * KILO
+    names = [f"shut/{others}/{number}" for number in range(others + 1)]
+    with ByHand(
+        router.port, opened=open_frame(None, None, UInt(4096)), begun=begin_frame(incoming=4)
+    ) as receiver:
+        for handle, name in enumerate(names):
+            receiver.attach(receive_from(name, handle))
+            receiver.send(credit_frame(handle, 10, incoming=window))
+        sent = []
+        for name in names:
+            sender = clients.connect(router.port).sender(name).await_credit()
+            sent.append((sender, sender.send(head(size) + bytes(size))))
+            clients.round_trip()
+        receiver.expect(TRANSFER, 4)
+        for handle in range(others):
+            receiver.send(frame(DETACH, [UInt(handle), True]))
+        receiver.expect(DETACH, others)
+        receiver.send(frame(FLOW, [window, UInt(10_000), UInt(0), UInt(10_000)]))
+        arrived = b""
+        while len(arrived) < size:
+            (transfer,) = receiver.expect(TRANSFER)
+            arrived += transfer.payload
+        assert arrived == head(size) + bytes(size)
+        receiver.send(frame(DISPOSITION, [True, UInt(0), UInt(10), True, ACCEPTED]))
+        *closed, last = [sender.outcome(item) for sender, item in sent]
+        assert last == "accepted"
+        assert set(closed) <= {"modified", "released"}
 
 
 def test_multicast_stream_loses_one_receiver(clients: Clients, router: Router) -> None:

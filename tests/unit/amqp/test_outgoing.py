@@ -178,6 +178,33 @@ def test_what_is_discarded_with_a_link_does_not_count(engine: Engine) -> None:
     assert engine.outgoing.waiting(first.session)[0] <= SESSION_OUTGOING_HIGH + 1000
 
 
+def test_what_is_discarded_does_not_count_while_a_streamed_message_waits(engine: Engine) -> None:
+    """The message waits for the room that the discarded bytes seem to take."""
+    first = engine.session()
+    assert engine.fill([first], 1000)
+    second = engine.link(first.session)
+    second.stream = object()
+    engine.drop(first)
+    engine.turn += 1
+    assert has_room(second, 1000)
+
+
+def test_the_part_of_a_streamed_message_that_waits_counts(engine: Engine) -> None:
+    first = engine.session()
+    second = engine.link(first.session)
+    second.stream = object()
+    tag = ffi.new("pn_bytes_t *")
+    text = ffi.new("char[]", b"t")
+    tag.start, tag.size = text, 1
+    lib.pn_delivery(second.io, tag[0])
+    part = SESSION_OUTGOING_HIGH + 1
+    lib.pn_link_send(second.io, bytes(part), part)
+    assert not engine.fill([first], 1000)
+    engine.outgoing.link_gone(first)
+    engine.turn += 1
+    assert engine.outgoing.waiting(first.session)[0] == part
+
+
 def test_an_ended_session_leaves_its_room(engine: Engine) -> None:
     links = [engine.session() for _ in range(MANY)]
     engine.fill(links, 15_000)

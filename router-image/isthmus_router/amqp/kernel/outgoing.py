@@ -278,5 +278,7 @@ def _has_unsent(link: Link) -> bool:
     """Whether an OUT link has something to send in the engine."""
     if link.incoming:
         return False
-    streaming = link.stream is not None or (link.partner is not None and link.partner.stream is not None)
-    return streaming or bool(lib.pn_link_queued(link.io) > 0)
+    if lib.pn_link_queued(link.io) > 0:
+        return True
+    begun = lib.pn_link_current(link.io)  # of a message that is passed on while it arrives
+    return bool(begun) and lib.pn_delivery_pending(begun) > 0
