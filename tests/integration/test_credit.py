@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from proton import Message
+from tests.integration.support.by_hand import ByHand, begin_frame, receive_from
 from tests.integration.support.client import Clients
 from tests.integration.support.management import Manager
+from tests.integration.support.raw import FLOW, TRANSFER, frame
 from tests.integration.support.relay import Relay
 from tests.integration.support.routers import Router, Routers, eventually
 from tests.integration.support.topology import Network
+
+from isthmus_router.message.types import UInt
 
 LINK_CAPACITY = 250
 
@@ -264,3 +268,25 @@ def test_few_credits_are_renewed_one_by_one(clients: Clients, routers: Routers) 
         receiver.grant(1)
         receiver.next().settle()
         clients.until(lambda renewed=renewed: sender.credit == renewed, "one more")  # type: ignore[misc]
+
+
+def test_drain_is_answered_after_messages_that_wait_for_the_window(clients: Clients, router: Router) -> None:
+    """The engine leaves the answer out while the last message waits."""
+
+    def flow(window: int, arrived: int, *link: object) -> bytes:
+        return frame(FLOW, [UInt(arrived), UInt(window), UInt(0), UInt(100), *link])
+
+    with ByHand(router.port, begun=begin_frame(incoming=0)) as receiver:
+        receiver.attach(receive_from("drain/shut"))
+        receiver.send(flow(0, 0, UInt(0), UInt(0), UInt(10)))
+        sender = clients.connect(router.port).sender("drain/shut").await_credit()
+        for _ in range(2):
+            sender.send("waits")
+        clients.round_trip()
+        receiver.send(flow(0, 0, UInt(0), UInt(0), UInt(10), None, True))
+        receiver.round_trip()
+        receiver.send(flow(100, 0))
+        receiver.expect(TRANSFER, 2)
+        while (answer := receiver.expect(FLOW)[0]).field(6) != 0:
+            pass
+        assert answer.field(5) == 10

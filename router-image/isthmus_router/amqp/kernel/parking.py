@@ -17,6 +17,7 @@ from cproton_ffi.lib import (
     pn_link_credit,
     pn_link_drained,
     pn_link_get_drain,
+    pn_link_queued,
     pn_link_send,
 )
 
@@ -160,8 +161,12 @@ class Parking:
             self._left(out, item)
             settlement.touch(out.connection)
         if not out.parked and out.stream is None and pn_link_get_drain(pn_out):
-            pn_link_drained(pn_out)
-            settlement.touch(out.connection)
+            if pn_link_queued(pn_out) > 0:
+                # Behind a message that waits for the window, the engine forgets to send the answer.
+                out.connection.io.stalled.add(out)
+            else:
+                pn_link_drained(pn_out)
+                settlement.touch(out.connection)
         settlement.eased(out)
         return False
 
