@@ -450,6 +450,7 @@ class RouterProcess:
             await asyncio.sleep(DRAIN_STEP_SECONDS)
         for http in self.endpoints.http.values():
             await http.close()
+        self.driver.end_work()
 
     async def _drained(self, seconds: float) -> None:
         """Wait until nothing is under way, so long at most."""

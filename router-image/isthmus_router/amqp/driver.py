@@ -71,7 +71,7 @@ class Driver:
         """Connections with events that wait for the next turn, in the order of their turns."""
         self._jobs: deque[Iterator[None]] = deque()
         """Long pieces of work, in the order of their turns."""
-        self._work_is_due = self._turn_is_due = False
+        self._work_is_due = self._turn_is_due = self._work_has_ended = False
         """Whether the loop will call for them, and for the events of connections that wait: once in a round of it, as
         each call takes a slice, however many jobs and connections ask for one."""
         self._room_is_made = False
@@ -229,10 +229,17 @@ class Driver:
 
     def work(self, job: Iterator[None]) -> None:
         """Carry out a long piece of work, step by step between other things."""
+        if self._work_has_ended:
+            return
         self._jobs.append(job)
         if not self._work_is_due:
             self._work_is_due = True
             self.loop.call_soon(self._work)
+
+    def end_work(self) -> None:
+        """Leave undone what is carried out in steps: the process ends, and its memory goes with it."""
+        self._work_has_ended = True
+        self._jobs.clear()
 
     def _work(self) -> None:
         self._read_clock()

@@ -113,7 +113,9 @@ class Rig:
     def settle_down(self) -> None:
         """Move bytes until nobody has any more to say."""
         while sum(peer.turn() for peer in self.peers):
-            pass
+            if self.driver.under_way and any(peer.router_side.unfinished for peer in self.peers):
+                # An event may wait for work that is done in steps.
+                self.loop.run_until_complete(asyncio.sleep(0))
 
     def work_off(self) -> None:
         """Carry out what is done in steps between turns."""

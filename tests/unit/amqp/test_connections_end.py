@@ -11,6 +11,7 @@ import pytest
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.amqp import connection as amqp_connection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.core.model import Link
@@ -89,6 +90,31 @@ def test_a_detach_is_not_answered_while_the_links_of_the_container_are_forgotten
     assert not routing.routed
 
 
+def test_a_connection_that_leaves_in_steps_when_the_router_stops(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads in which the engine's objects are freed are gone."""
+    monkeypatch.setattr(amqp_connection, "FEW_FRAMES", 0)
+    peer = OwnEnd(rig, "peer-0", Role.NORMAL)
+    rig.peers.append(peer)
+    rig.settle_down()
+    for number in range(MANY_LINKS + 1):
+        receiver = peer.session.receiver(f"{number}")
+        receiver.source.address = ADDRESS
+        receiver.open()
+    rig.settle_down()
+    with caplog.at_level(logging.ERROR):
+        peer.drop()
+        assert rig.driver.under_way
+        rig.driver.end_work()
+        rig.loop.run_until_complete(rig.loop.shutdown_default_executor())
+        more = iter([None])
+        rig.driver.work(more)
+        rig.loop_goes_round()
+    assert not errors(caplog)
+    assert list(more), "nothing begins any more"
+
+
 @pytest.mark.parametrize("links", [1, MANY_LINKS + 1], ids=["at once", "in steps"])
 def test_an_error_of_the_router_while_a_connection_ends_stops_nothing_else(
     rig: Rig, links: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -118,6 +144,7 @@ def test_an_error_of_the_router_while_a_connection_ends_stops_nothing_else(
 
 def test_links_are_freed_step_by_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """To free those of a client all at once takes a few milliseconds for each thousand."""
+    gc.collect()  # links of other tests
     peer = OwnEnd(rig, "peer-0", Role.NORMAL)
     rig.peers.append(peer)
     rig.settle_down()
