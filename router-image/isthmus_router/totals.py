@@ -32,7 +32,8 @@ AT_ONCE = 64
 OLDEST_SECONDS = 10.0
 """More links are counted anew so often, and when somebody asks (`COUNTING_SHARE`)."""
 COUNTING_SHARE = 20
-"""They are not counted anew before so many times as long as it took."""
+"""Neither links nor other totals are counted anew before so many times as long as it took: the work grows with links
+and addresses."""
 PERIOD_SECONDS = 1.0
 _STEP = 32 * AT_ONCE
 
@@ -144,14 +145,15 @@ class Tallies:
             self._process.driver.work(self._count())
 
     def _count(self) -> Iterator[None]:
-        took, begun = 0.0, time.thread_time()
+        took, begun, before = 0.0, time.thread_time(), self._last
         try:
             tally = self._tally()
             for _ in tally.walk():
                 took += time.thread_time() - begun
                 yield
                 begun = time.thread_time()
-            self._counted(tally, took + time.thread_time() - begun)
+            if self._last is before:  # counters that were reported meanwhile must not decrease
+                self._counted(tally, took + time.thread_time() - begun)
         finally:
             self._under_way = False
 

@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from isthmus_router.endpoints import HttpListener
     from isthmus_router.process import RouterProcess
 
-COUNTING_SHARE = 20
-"""Totals are counted again after so many times as long as it took: the work grows with links and addresses."""
-
 _DISTRIBUTIONS = {
     Treatment.FLOOD: "flood",
     Treatment.MULTICAST: "multicast",
@@ -157,7 +154,7 @@ class RouterView:
         if self._counters is None or start >= self._counters_until:
             self._counters = totals.counters(self._process)
             end = time.monotonic()
-            self._counters_until = end + COUNTING_SHARE * (end - start)
+            self._counters_until = end + totals.COUNTING_SHARE * (end - start)
         return self._counters
 
     def memory_bytes(self) -> tuple[int, int] | None:

@@ -107,6 +107,25 @@ def test_deliveries_that_are_stuck_are_counted_in_steps() -> None:
     assert (tally.stuck, most) == (100_000, 5000)
 
 
+def test_counters_do_not_decrease_when_links_become_few_while_they_are_counted() -> None:
+    core: Any = Core(FEW_LINKS + 1)
+    jobs: list[Any] = []
+    driver = SimpleNamespace(activity=SimpleNamespace(busy=set()), clock=lambda: 0, work=jobs.append)
+    process: Any = SimpleNamespace(core=core, driver=driver, loop=SimpleNamespace(call_later=lambda *_: None))
+    tallies = Tallies(process)
+    tallies.latest()
+    tallies.latest()
+    (job,) = jobs
+    next(job)
+    for link in core.connection.links:
+        link.deliveries += 1
+    core.close(10)
+    reported = tallies.latest().totals.deliveries_in
+    core.attach(20, 0)
+    list(job)
+    assert tallies.latest().totals.deliveries_in >= reported
+
+
 def test_many_links_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not by those who ask."""
     core: Any = Core(FEW_LINKS)
