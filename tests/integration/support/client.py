@@ -363,7 +363,7 @@ class Clients:
     def until(
         self, condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        """Move bytes for every client until `condition` is true. `what`, or what it returns, is told if it is not."""
+        """Move bytes for every client until `condition` is true; fails with `what`, or its result, after `timeout`."""
         deadline = time.monotonic() + timeout
         while True:
             self._write()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from isthmus_router.core.model import Link
 
 AT_ONCE = 64
-"""Links that go on in one step, and links of a session that find no room one after the other: others have to wait for
-the next write, if something waits for it."""
+"""Links that go on in one step. Also links of a session that find no room in a row: after so many, the others wait for
+the next write, if there will be one."""
 
 
 class Held:
