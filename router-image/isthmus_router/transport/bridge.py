@@ -18,8 +18,9 @@ from isthmus_router.handshakes import Handshakes
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.problems import Problems
+from isthmus_router.transport.reasons import describe
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, describe, dial, peer_host
+from isthmus_router.transport.sockets import adopt, dial, peer_host
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")

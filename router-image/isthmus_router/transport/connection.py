@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from isthmus_router.credentials import REVOKED, Credentials, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
+from isthmus_router.transport.reasons import describe
 
 HIGH_WATER_BYTES = 1 << 20
 """That the event loop holds for a peer before more waits in the queue."""
@@ -315,7 +316,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Implements asyncio.BaseProtocol."""
         self.misfit = self.misfit or _by_the_peer(exc)
-        reason = self._reason or (str(exc) if exc is not None else CLOSED)
+        reason = self._reason or (CLOSED if exc is None else describe(exc))
         if reason == CLOSED and self.certificate is not None and not self._heard:
             # With TLS 1.3 who is refused has done its handshake, and not every peer sends an alert.
             self.misfit = True

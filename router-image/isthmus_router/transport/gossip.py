@@ -10,8 +10,9 @@ from isthmus_router.gossip.client import Endpoint
 from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection, Turn
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.problems import Problems
+from isthmus_router.transport.reasons import describe
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import describe, dial
+from isthmus_router.transport.sockets import dial
 from isthmus_router.transport.tasks import Tasks
 
 

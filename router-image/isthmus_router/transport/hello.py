@@ -58,7 +58,7 @@ def decode_hello(frame: bytes) -> Hello:
     except DecodeError as error:
         raise FrameError(f"malformed HELLO: {error}") from error
     if frame[0] == REFUSED:
-        raise FrameError(f"peer refused: {str(body)[:_LONGEST_REASON_BYTES]}")
+        raise FrameError(f"peer refused: {str(body)[:_LONGEST_REASON_BYTES] or 'it gave no reason'}")
     match body:
         case [int(version), *_] if version != PROTOCOL_VERSION:
             raise FrameError(f"protocol version {version}; this member speaks {PROTOCOL_VERSION}")

@@ -31,8 +31,9 @@ from isthmus_router.transport.hello import (
     encode_refused,
 )
 from isthmus_router.transport.problems import Problems
+from isthmus_router.transport.reasons import describe
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, describe, dial, peer_host
+from isthmus_router.transport.sockets import adopt, dial, peer_host
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")

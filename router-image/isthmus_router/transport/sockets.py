@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -111,19 +110,6 @@ def peer_host(sock: socket.socket) -> str:
         return str(sock.getpeername()[0]).removeprefix("::ffff:")
     except OSError:
         return "somebody who is gone"
-
-
-def describe(error: OSError) -> str:
-    """Why there is no connection, for people."""
-    match error:
-        case ssl.SSLCertVerificationError():
-            return f"certificate verify failed: {error.verify_message}"
-        case TimeoutError():
-            return "no answer in time"
-    # asyncio puts addresses into the text, which would make each attempt's reason another one.
-    if error.errno is not None and not isinstance(error, ssl.SSLError | socket.gaierror):
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__
 
 
 def _server_name(host: str) -> str:

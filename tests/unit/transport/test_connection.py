@@ -163,7 +163,13 @@ async def test_many_frames_are_handed_on_in_slices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"), [(ConnectionResetError("reset"), "reset"), (None, CLOSED)], ids=["reset", "closed"]
+    ("error", "reason"),
+    [
+        (ConnectionResetError("reset"), "reset"),
+        (ConnectionResetError(), "ConnectionResetError"),
+        (None, CLOSED),
+    ],
+    ids=["reset", "nameless", "closed"],
 )
 async def test_a_connection_that_is_lost_ends_after_its_frames(error: Exception | None, reason: str) -> None:
     made, owner, _ = connection()

@@ -50,6 +50,11 @@ def test_refusal(reason: str) -> None:
         decode_hello(frame)
 
 
+def test_a_refusal_without_a_reason_says_so() -> None:
+    with pytest.raises(FrameError, match="peer refused: it gave no reason"):
+        decode_hello(encode_refused(""))
+
+
 def test_a_refusal_that_says_much_is_cut_short() -> None:
     said = bytes((REFUSED,)) + encode("x" * 5_000)
     with pytest.raises(FrameError) as caught:
