@@ -56,12 +56,18 @@ def profile_row(manifest: Manifest) -> ProfileRow:
     )
 
 
+UNSEEN = (
+    "the operator has not examined it yet; if that does not change, see whether an operator runs, and whether its Helm "
+    "value watchNamespaces has this namespace"
+)
+
+
 def condition_problems(kind: str, manifest: Manifest) -> Iterable[str]:
     """What the conditions of a resource say is wrong with it, as sentences."""
     name = manifest["metadata"]["name"]
     ready = condition(manifest, "Ready")
     if not ready:
-        yield f"{kind} {name}: the operator has not looked at it yet"
+        yield f"{kind} {name}: {UNSEEN}"
     elif ready.get("status") != "True":
         yield f"{kind} {name}: {ready.get('reason')}: {ready.get('message')}"
     stuck = condition(manifest, "Rotating")

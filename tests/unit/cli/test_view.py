@@ -226,6 +226,12 @@ def test_a_link_route_without_a_container_is_a_problem() -> None:
     ]
 
 
+def test_a_resource_that_no_operator_has_examined_says_where_to_look() -> None:
+    (told,) = condition_problems("Router", {"metadata": {"name": "hello"}})
+    assert told.startswith("Router hello: the operator has not examined it yet")
+    assert "watchNamespaces" in told
+
+
 def test_refusals_by_policies_are_shown_where_there_are_any() -> None:
     denials = {"connection": 2, "sender": 1}
     view = network_view("n", "p", [report(status("east-0", policyDenials=denials)), report(status("west-0"))])
