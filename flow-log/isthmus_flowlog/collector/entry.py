@@ -25,6 +25,7 @@ from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Settings, SettingsError, load
 from isthmus_flowlog.collector.sinks import open_sink
 from isthmus_flowlog.collector.store import Store
+from isthmus_router.engine_log import redirect_engine_log
 
 logger = logging.getLogger("COLLECTOR")
 
@@ -203,6 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
     output.setFormatter(_Json())
     logging.basicConfig(level=logging.INFO, handlers=[output])
     logging.getLogger("proton").setLevel(logging.CRITICAL)
+    redirect_engine_log()
     try:
         settings = load(options.config)
         if options.check:

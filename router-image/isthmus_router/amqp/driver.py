@@ -33,6 +33,7 @@ from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.credentials import REVOKED
+from isthmus_router.engine_log import redirect_engine_log
 from isthmus_router.openssl import Revocations
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
@@ -58,6 +59,7 @@ class Driver:
     def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop, *, threads: int = 1) -> None:
         """`threads` share reading and writing; everything else is done by the one that runs the loop."""
         install_guard()
+        redirect_engine_log()
         self.core = core
         self.loop = loop
         self.forwarder = Forwarder(core, self.slice_end)

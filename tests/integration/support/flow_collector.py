@@ -120,6 +120,8 @@ class FlowCollector:
             self.process = None
         assert status == 0, self.log[-4000:]
         assert "Traceback" not in self.log, self.log[-4000:]
+        other = [line for line in self.log.splitlines() if not line.startswith("{")]
+        assert not other, f"lines that are no JSON: {other[:10]}"
 
     def files(self, table: str) -> list[Path]:
         """As a reader lists them."""

@@ -30,16 +30,17 @@ LIVE: list[Router] = []
 """Routers that run now; the log of each is shown with a test that fails."""
 
 
-_servers: dict[tuple[str, str | None], ForkServer] = {}
+_servers: dict[tuple[str, str | None, str | None], ForkServer] = {}
 
 
 def _server_of(module: str, environment: Mapping[str, str]) -> ForkServer:
-    """Modules read which kernel they use when they are imported: routers of each have a server of their own."""
-    kernel = environment.get("ISTHMUS_KERNEL")
-    if (module, kernel) not in _servers:
-        _servers[module, kernel] = server = ForkServer(module, environment)
+    """Modules read which kernel they use, and the engine what it traces, when they are imported: routers of each have a
+    server of their own."""
+    key = module, environment.get("ISTHMUS_KERNEL"), environment.get("PN_LOG")
+    if key not in _servers:
+        _servers[key] = server = ForkServer(module, environment)
         atexit.register(server.close)
-    return _servers[module, kernel]
+    return _servers[key]
 
 
 def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
@@ -232,9 +233,19 @@ class Router:
         status = self.process.returncode
         self.process = None
         assert crashed is None, f"router {self.id} ended by itself with status {status}:\n{self.log[-4000:]}"
-        at = self.log.find("Traceback")
-        assert at < 0, f"router {self.id} logged an exception:\n{self.log[max(0, at - 500) : at + 4000]}"
+        check_log(self)
         assert number is signal.SIGKILL or status == 0, f"router {self.id} ended with status {status}"
+
+
+def check_log(router: Router) -> None:
+    """The router has logged no exception, and nothing that is no JSON, unless the engine is asked for traces."""
+    log = router.log
+    at = log.find("Traceback")
+    assert at < 0, f"router {router.id} logged an exception:\n{log[max(0, at - 500) : at + 4000]}"
+    other = [line for line in log.splitlines() if not line.startswith("{")]
+    assert not other or "PN_LOG" in router.environment, (
+        f"router {router.id} wrote lines that are no JSON: {other[:10]}"
+    )
 
 
 class Routers:
@@ -292,6 +303,5 @@ class Routers:
         router.process = None
         if router in LIVE:
             LIVE.remove(router)
-        at = router.log.find("Traceback")
-        assert at < 0, f"router {router.id} logged an exception:\n{router.log[max(0, at - 500) : at + 4000]}"
+        check_log(router)
         assert status == 0, f"router {router.id} ended with status {status}:\n{router.log[-4000:]}"
