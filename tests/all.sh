@@ -1,9 +1,9 @@
 #!/bin/bash
 # Usage: AT_ONCE=... AT_ONCE_ON_CLUSTERS=... tests/all.sh PYTHON OPTIONS...
 # Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
-# images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark and valgrind
-# run behind the rest of that build and the tests of the cluster, which use less than half of two processors. If the
-# build fails, the tests that need it report why.
+# images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark, valgrind and
+# two minutes of random conversations run behind the rest of that build and the tests of the cluster, which use less than
+# half of two processors. If the build fails, the tests that need it report why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 spark=tests/integration/flow_analysis
@@ -41,10 +41,16 @@ else
     start_behind valgrind echo "valgrind is not installed: the kernel was not run under it (make valgrind)"
 fi
 valgrind=$!
+start_behind fuzz "$python" -m tests.security.fuzz --conversations 16000 --seed 3000 --last "$outputs/seed"
+fuzz=$!
 wait "$build"
 # shellcheck disable=SC2086
 tests/run.sh "$python" tests/cluster $AT_ONCE_ON_CLUSTERS "${options[@]}" || status=$?
 wait "$unit" || status=$?
 wait "$valgrind" || status=$?
-cat "$outputs/unit" "$outputs/valgrind"
+wait "$fuzz" || {
+    status=$?
+    echo "The fuzzer ended with status $status at seed $(cat "$outputs/seed")" >>"$outputs/fuzz"
+}
+cat "$outputs/unit" "$outputs/valgrind" "$outputs/fuzz"
 exit "$status"
