@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.clients import Clients
 from tests.cluster.support.network import Network
 from tests.cluster.support.sites import ADDRESS, REPLICAS, Site
 from tests.cluster.support.traffic import MORE, RATE, Traffic
@@ -69,6 +70,26 @@ def test_a_site_is_added_to_its_routers_and_taken_from_them_without_a_restart(ne
     )
     network.ready("rtr/west")
     assert network.pods("west") == before
+
+
+def test_a_pod_without_a_certificate_reaches_no_port_of_routers_and_members(network: Network) -> None:
+    network.apply(
+        router("west", replicas=2),
+        relay_site("nyc", "west", remoteSites=[{"site": "sfo", "endpoints": ["sfo.example"]}]),
+    )
+    network.ready("rtr/west")
+    network.becomes("rsite/nyc", "True", "Formed", kind="Formed")
+    address = network.get("pod/west-0")["status"]["podIP"]
+    ports = {"amqp": 5672, "inter-router": 55672, "edge": 45672, "members": 7800, "bridge": 7900}
+    places = {name: f"{address}:{port}" for name, port in ports.items()}
+    clients = Clients(network.cluster, network.namespace, installation.router_image(network.cluster))
+    report = clients.start("stranger", "trades", "nyc", *places.values(), script="stranger").report(150)
+    opened = report[places.pop("amqp")]
+    assert opened["opened"] == 1, "the port for applications takes clear text: the stranger can connect"
+    for name, place in places.items():
+        assert report[place] == {"connections": 4, "opened": 0, "greeted": 0}, name
+    network.ready("rtr/west")
+    assert network.condition("rsite/nyc", "Formed")["status"] == "True"
 
 
 def test_a_second_site_of_the_same_name_says_which_one_was_first(network: Network) -> None:

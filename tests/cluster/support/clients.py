@@ -1,4 +1,4 @@
-"""AMQP clients as pods: `client.py` and `application.py` in the router image."""
+"""AMQP clients as pods: `client.py`, `application.py` and `stranger.py` in the router image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..harness.cluster import Cluster
 
-SCRIPTS = [Path(__file__).with_name(f"{name}.py") for name in ("client", "application")]
+SCRIPTS = [Path(__file__).with_name(f"{name}.py") for name in ("client", "application", "stranger")]
 CONFIG = "test-clients"
 LABELS = {"run": "client"}
 SECURITY = {
