@@ -16,7 +16,7 @@ import yaml
 from tests.integration.support.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT = 60.0
+TIMEOUT = 150.0
 _BLOCK = re.compile(r"```python\n# (\w+\.py)[^\n]*\n(.*?)```", re.DOTALL)
 
 

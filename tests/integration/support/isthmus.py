@@ -18,7 +18,7 @@ from tests.integration.support.certificates import Identity
 
 from isthmus_cli.__main__ import main
 
-TIMEOUT = 60.0
+TIMEOUT = 150.0
 
 EAST = """
 apiVersion: isthmus.dev/v1alpha1
