@@ -37,7 +37,7 @@ def refusal(manifest: Manifest, *, revoke: bool) -> str | None:
     if degraded.get("status") == "True":
         return f"not rotated: {degraded['reason']}: {degraded['message']}"
     if (manifest.get("status") or {}).get("ordinal") is None:
-        return "not rotated: the operator has not examined this SslProfile yet; is it running?"
+        return "not rotated: the operator has not reconciled this SslProfile yet; is it running?"
     if revoke and questionable.get("status") == "True" and questionable["reason"] == "CertificateUnfit":
         return (
             "not revoked, as routers could not make all closed connections anew: "
@@ -60,7 +60,7 @@ def progress(manifest: Manifest, request: int, *, revoked: int | None) -> Progre
     it shall close; None when it revokes nothing."""
     status = manifest.get("status") or {}
     if status.get("observedGeneration", 0) < manifest["metadata"].get("generation", 0):
-        return Progress(None, False, (), "the operator has not examined it yet; is it running?")
+        return Progress(None, False, (), "the operator has not reconciled it yet; is it running?")
     if int(status.get("handledRequest") or 0) < request:
         degraded = condition(manifest, "Degraded")
         refused = degraded.get("message") if degraded.get("status") == "True" else None

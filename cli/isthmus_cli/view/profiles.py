@@ -57,8 +57,8 @@ def profile_row(manifest: Manifest) -> ProfileRow:
 
 
 UNSEEN = (
-    "the operator has not examined it yet; if that does not change, see whether an operator runs, and whether its Helm "
-    "value watchNamespaces has this namespace"
+    "the operator has not reconciled it yet; if that does not change, see whether an operator runs, and whether its "
+    "Helm value watchNamespaces has this namespace"
 )
 
 

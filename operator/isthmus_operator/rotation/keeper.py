@@ -310,7 +310,7 @@ class Keeper:
                 return Problem("ObjectConflict", text, transient=False)
         if found is not None:
             await self._take(profile, await asyncio.to_thread(_Written.of, found), Past())
-        return Problem("ApplyFailed", "the ledger was changed by somebody else", transient=True)
+        return Problem("ApplyFailed", _OVERTAKEN, transient=True)
 
     def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:
         return {
@@ -352,6 +352,9 @@ def _past(profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) 
     return replace(found, oldest_valid=min(found.oldest_valid, found.ordinal))
 
 
+_OVERTAKEN = (
+    "another client of the API server has changed the Secret with the ordinals; the operator tries again"
+)
 _UNREADABLE = (
     f"its next ledger would be out of range, such as an ordinal above {MAX_ORDINAL}; delete the SslProfile, "
     "and create it under another name"

@@ -56,7 +56,7 @@ class CertificateUser:
                 out.append(
                     f"{pod.name}: {loaded.problem}"
                     if loaded.problem
-                    else f"{pod.name} has not taken over the certificates yet"
+                    else f"{pod.name} has not loaded the certificates yet"
                 )
         return out
 

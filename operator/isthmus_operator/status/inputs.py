@@ -212,5 +212,5 @@ class RouterFacts:
             elif report.config_error:
                 out.append(f"{pod.name}: {report.config_error}")
             elif report.config_hash != self.rendered.expected_hash(report.id):
-                out.append(f"{pod.name} has not taken over the configuration yet")
+                out.append(f"{pod.name} has not loaded the configuration yet")
         return out

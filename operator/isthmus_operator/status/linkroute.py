@@ -95,9 +95,7 @@ def _look(facts: RouterFacts, section: LinkRouteInstance, seen: _Seen) -> None:
             seen.routers += 1
             continue
         if item is None or not _is_of(item, section):
-            seen.behind.append(
-                f"{pod.name}: {report.config_error or 'has not taken over the link route yet'}"
-            )
+            seen.behind.append(f"{pod.name}: {report.config_error or 'has not loaded the link route yet'}")
             continue
         seen.routers += 1
         seen.destinations += item.destinations

@@ -19,7 +19,7 @@ _LONGEST = 256
 def questionable(facts: ProfileFacts) -> Verdict:
     """The condition `Questionable`."""
     if facts.ledger is None:
-        return no("NoCertificate", "nothing has been adopted yet")
+        return no("NoCertificate", "no certificate is in service yet")
     found = [
         *(("NumberIgnored", text) for text in _numbers(facts.profile.spec, facts.ledger)),
         *(("CertificateUnfit", text) for text in _certificate(facts.ledger, facts.usage)),

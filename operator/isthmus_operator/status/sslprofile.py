@@ -86,7 +86,9 @@ def _valid(facts: ProfileFacts, now: datetime) -> Verdict:
     ledger = facts.ledger
     if ledger is None:
         found = facts.refusal or facts.problem
-        return no(found.reason, found.message) if found is not None else no("Pending", "not looked at yet")
+        if found is None:
+            return no("Pending", "the operator has not examined the Secret yet")
+        return no(found.reason, found.message)
     problem = examine(*(ledger.material.get(key) for key in TLS_KEYS)).problem_at(now)
     if problem is not None:
         return no("CertificateExpired", f"in service under ordinal {ledger.ordinal}: {problem}")
@@ -106,7 +108,7 @@ def _degraded(facts: ProfileFacts) -> Verdict:
 
 def _rotating(ledger: Ledger | None, usage: Usage, now: datetime) -> Verdict:
     if ledger is None:
-        return no("NoCertificate", "nothing has been adopted yet")
+        return no("NoCertificate", "no certificate is in service yet")
     current = ledger.current
     if current.settled is not None:
         return no("Settled", f"ordinal {current.ordinal} is in use everywhere")
@@ -123,7 +125,7 @@ def _rotating(ledger: Ledger | None, usage: Usage, now: datetime) -> Verdict:
 def _expiring(facts: ProfileFacts, now: datetime) -> Verdict:
     ledger = facts.ledger
     if ledger is None or ledger.certificate is None:
-        return no("NoCertificate", "there is no certificate that could expire")
+        return no("NoCertificate", "no certificate is in service yet")
     about = described(ledger.certificate)
     text = f"the certificate expires at {_text(about.not_after)}"
     if now > about.not_after:

@@ -219,7 +219,7 @@ def _pod_usage(
         served = not listeners or _taken_over(facts, report, presented, ordinal)
         behind = [f"{pod.name}: {text}" for text in _behind(report, connectors, ordinal)]
         if not served or not (behind or _taken_over(facts, report, sections, ordinal)):
-            behind = [f"{pod.name}: {report.config_error or f'has not taken over ordinal {ordinal} yet'}"]
+            behind = [f"{pod.name}: {report.config_error or f'has not loaded ordinal {ordinal} yet'}"]
     return PodUsage(
         pod.name,
         facts.router.name,

@@ -226,9 +226,9 @@ def test_a_link_route_without_a_container_is_a_problem() -> None:
     ]
 
 
-def test_a_resource_that_no_operator_has_examined_says_where_to_look() -> None:
+def test_a_resource_that_no_operator_has_reconciled_says_where_to_look() -> None:
     (told,) = condition_problems("Router", {"metadata": {"name": "hello"}})
-    assert told.startswith("Router hello: the operator has not examined it yet")
+    assert told.startswith("Router hello: the operator has not reconciled it yet")
     assert "watchNamespaces" in told
 
 

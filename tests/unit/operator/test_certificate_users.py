@@ -92,7 +92,7 @@ def test_an_ordinal_is_in_use_once_every_pod_has_loaded_it(kind: str) -> None:
     late = used(
         built, rendered, user(kind, built, new, {pod("a"): said(kind, new), pod("b"): said(kind, old)})
     )
-    assert late.behind == ("b has not taken over the certificates yet",)
+    assert late.behind == ("b has not loaded the certificates yet",)
     assert late.seen(2) is not None
     assert not late.seen(2).used  # type: ignore[union-attr]
     done = used(
@@ -160,7 +160,7 @@ def test_a_certificate_of_the_own_authority_is_used_by_its_gossip_router() -> No
         "GossipRouter", built, certificates_of(rendered, "GossipRouter"), {pod(): said(KINDS[0], "old")}
     )
     assert usage(gossip_profile("meet"), 1, {}, users, [item]).behind == (
-        "pod-0 has not taken over the certificates yet",
+        "pod-0 has not loaded the certificates yet",
     )
 
 
@@ -289,7 +289,7 @@ async def test_a_renewed_certificate_is_in_use_once_the_pod_has_loaded_it() -> N
         await one.look()
     assert one.configured() == ("False", "ConfigPending")
     message = one.api.statuses["GossipRouter", "meet"]["conditions"][0]["message"]
-    assert message == "meet-gossip-0 has not taken over the certificates yet"
+    assert message == "meet-gossip-0 has not loaded the certificates yet"
     assert (one.ledger.ordinal, one.ledger.current.settled) == (2, None)
     assert one.api.touched == [f"{one.delivered}-0"], "the kubelet is to deliver them at once"
 

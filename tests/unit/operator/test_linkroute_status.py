@@ -177,9 +177,9 @@ def test_a_container_that_is_attached_elsewhere_in_the_network_is_one() -> None:
 @pytest.mark.parametrize(
     ("sections", "text"),
     [
-        ([section(direction="in", remote=1)], "east-0: has not taken over the link route yet"),
-        ([section(prefix="old")], "east-0: has not taken over the link route yet"),
-        ([], "east-0: has not taken over the link route yet"),
+        ([section(direction="in", remote=1)], "east-0: has not loaded the link route yet"),
+        ([section(prefix="old")], "east-0: has not loaded the link route yet"),
+        ([], "east-0: has not loaded the link route yet"),
         (None, "east-0 runs version 7, which routes no links"),
     ],
 )

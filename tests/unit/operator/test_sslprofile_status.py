@@ -143,7 +143,7 @@ def test_what_is_behind_is_named() -> None:
     )
     assert found.behind == (
         'east-0: connector "link" uses ordinal 1: refused: unknown ca',
-        "west-0: has not taken over ordinal 2 yet",
+        "west-0: has not loaded ordinal 2 yet",
     )
     assert not found.served
     dialling = used({"west-0": report("west-0", profiles=WEST), "east-0": east(1)})
@@ -161,7 +161,7 @@ def test_a_router_that_does_not_tell_is_judged_by_its_configuration() -> None:
     known = used({"west-0": report("west-0", config=expected), "east-0": east(2)}, found=current)
     assert known.behind == ()
     unknown = used({"west-0": report("west-0", config="other"), "east-0": east(2)}, found=current)
-    assert unknown.behind == ("west-0: has not taken over ordinal 2 yet",)
+    assert unknown.behind == ("west-0: has not loaded ordinal 2 yet",)
 
 
 def test_a_paused_router_is_behind() -> None:
