@@ -150,7 +150,9 @@ class _SnapshotCollector(Collector):
         yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
         refused = s.routing_messages_refused
         yield _counter(
-            "routing_messages_refused", "Messages of the routing protocol that made no sense.", refused
+            "routing_messages_refused",
+            "Messages of the routing protocol that are invalid, or that their router cannot have sent.",
+            refused,
         )
         yield _counter(
             "routing_messages_dropped",
@@ -182,10 +184,15 @@ class _SnapshotCollector(Collector):
             "routed_links", "Links of clients that go to a container by way of this router.", s.routed_links
         )
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
-        yield _counter("policy_denials", "What the policy has refused.", s.policy_denials, "kind")
+        yield _counter(
+            "policy_denials",
+            "Connections, sessions, links and messages that the policy refused.",
+            s.policy_denials,
+            "kind",
+        )
         yield _counter(
             "peers_refused",
-            "Connections closed because the peer's certificate has none of the listener's peerNames.",
+            "Connections closed because the peer's certificate has none of the listener's peerNames, or is revoked.",
             s.refused_peers,
         )
         yield _counter(

@@ -132,6 +132,7 @@ def test_a_neighbour_cannot_flood_the_log(interior: Router, clients: Clients) ->
         hostile.until(lambda payload: b"LSU" in payload, "the answer to what was said last")
     for text in ("router restarted", "control message refused", "too many routers", "duplicate router id"):
         assert 1 <= interior.log.count(f'"{text}"') <= 10, text
+    interior.await_log("control message refused", '"event":"control.refused"')
     assert_serves(interior, clients, "after")
 
 

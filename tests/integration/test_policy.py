@@ -73,6 +73,7 @@ def test_links_that_are_refused_name_only_themselves(clients: Clients, shared: R
     sender = bob.sender("news/today", wait=False).link
     assert refusal(bob, sender) == (UNAUTHORIZED, "this user may not send to 'news/today'")
     assert sender.remote_target.type == 0
+    shared.await_log("link refused", '"event":"link.refused"', f'"user":"{BOB}"', UNAUTHORIZED)
     other = bob.receiver(f"{CAROL}/inbox", wait=False).link
     assert refusal(bob, other) == (UNAUTHORIZED, f"this user may not receive from '{CAROL}/inbox'")
     dynamic = bob.receiver(None, dynamic=True, wait=False).link
@@ -180,7 +181,7 @@ def test_annotations_do_not_lead_elsewhere(clients: Clients, governed: Governed)
 
 def test_who_may_connect(clients: Clients, shared: Router) -> None:
     assert refused(clients, shared, "mallory@isthmus") == (UNAUTHORIZED, "this user may not connect")
-    shared.await_log("connection refused", "mallory")
+    shared.await_log("connection refused", '"event":"connection.denied"', '"user":"mallory@isthmus"')
 
 
 def test_unknown_users_and_other_hosts(clients: Clients, governed: Governed) -> None:

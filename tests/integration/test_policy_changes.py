@@ -124,6 +124,7 @@ def test_a_changed_policy_is_in_force_at_once(clients: Clients, governed: Govern
     shops = {**GROUPS["shops"], "sources": "", "targets": "orders, returns", "users": BOB}
     change(router, operators=GROUPS["operators"], shops=shops)
     assert refusal(bob, loses.link) == (UNAUTHORIZED, "this user may not receive from 'news/x'")
+    router.await_log("link closed", '"event":"link.denied"', f'"user":"{BOB}"', UNAUTHORIZED)
     condition = carol.await_end()
     assert condition is not None
     assert (condition.name, condition.description) == (UNAUTHORIZED, "this user may not connect")

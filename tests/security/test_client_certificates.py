@@ -143,7 +143,7 @@ def test_a_certificate_of_the_authority_needs_an_expected_name(
                 continue
             assert_closed(clients, client)
             refused += 1
-    line = router.await_log("peer refused", '"listener":"inter-router"')
+    line = router.await_log("peer refused", '"event":"peer.refused"', '"listener":"inter-router"')
     assert "the certificate is for elsewhere, payments-app" in line
     assert router.metric("peers_refused_total") == refused
     assert_alive(clients, router)

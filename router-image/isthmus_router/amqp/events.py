@@ -272,6 +272,7 @@ def refuse_peer(connection: AmqpConnection, reason: str) -> None:
     log.warning(
         "peer refused",
         extra={
+            "event": "peer.refused",
             "connection": connection.id,
             "peer": connection.peer,
             "listener": connection.settings.name,

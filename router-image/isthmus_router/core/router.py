@@ -213,7 +213,9 @@ class RouterCore:
         log.info(
             "link refused",
             extra={
+                "event": "link.refused",
                 "connection": link.connection.id,
+                "user": link.connection.user,
                 "link": link.name,
                 "condition": condition.name,
                 "description": condition.description,

@@ -41,7 +41,7 @@ _TEXTS = {
     "not_registered": "Messages of senders that are not registered.",
     "suspected": "Members whose connection was lost.",
     "expired": "Connections that were silent for too long.",
-    "refused": "Connections ended for what they said.",
+    "refused": "Connections ended because of an invalid frame, another version or a limit.",
 }
 
 

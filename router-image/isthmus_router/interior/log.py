@@ -68,7 +68,7 @@ class RoutingLog:
 
     def refused(self, hop: int | None, reason: str, now: float) -> None:
         """A control message that came from a hop cannot be used."""
-        fields = {"hop": hop, "reason": reason}
+        fields = {"event": "control.refused", "hop": hop, "reason": reason}
         self._sparingly(now, hop, logging.WARNING, "control message refused", fields)
 
     def _about(self, router: str, now: float, level: int, text: str, **fields: object) -> None:

@@ -20,7 +20,9 @@ def detach_denied(port: Port, link: Link, grant: Grant | None, condition: Condit
     log.info(
         "link closed",
         extra={
+            "event": "link.denied",
             "connection": link.connection.id,
+            "user": link.connection.user,
             "link": link.name,
             "condition": condition.name,
             "description": condition.description,

@@ -229,6 +229,7 @@ class PolicyEnforcer:
         log.info(
             "connection refused",
             extra={
+                "event": "connection.denied",
                 "connection": applicant.connection_id,
                 "peer": applicant.name,
                 "user": applicant.user or ANONYMOUS,

@@ -315,7 +315,7 @@ class _Present(MemberObserver):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._left.wait()
         except TimeoutError:
-            log.warning("left without the others' consent")
+            log.warning("left before the other members confirmed it")
         self.member.close(self._driver.clock())
         self._network.close()
         if self._recorder is not None:
@@ -330,7 +330,7 @@ class _Present(MemberObserver):
         log.info("view installed", extra={"view": f"{view.id.number} of {names[0]}", "members": names})
         for problem in _shared_names(view):
             who, _, reason = problem.partition(": ")
-            log.warning("problem", extra={"peer": who, "reason": reason})
+            log.warning("relay site problem", extra={"event": "relay.problem", "peer": who, "reason": reason})
         self._listen()
         if self._recorder is not None:
             flows.record_view(self._recorder, view)

@@ -34,7 +34,9 @@ class Problems:
         many = len(self._seen) >= MOST
         if not known and not (many and now < self._logged_at + _LOG_SECONDS):
             self._logged_at = now
-            self._logger.warning("problem", extra={"peer": who, "reason": reason})
+            self._logger.warning(
+                "relay site problem", extra={"event": "relay.problem", "peer": who, "reason": reason}
+            )
         if many:
             self._seen.popitem(last=False)
         self._seen[problem] = now

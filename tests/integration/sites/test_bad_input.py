@@ -291,7 +291,7 @@ def test_members_of_one_name(routers: Routers) -> None:
     for router in routers.all.values():
         router.await_status(lambda status: len(status["relay"]["members"]) == 2, "both")
         problem(router, "member twin: 2 members have this name")
-        router.await_log("problem", "member twin")
+        router.await_log("relay site problem", '"event":"relay.problem"', "member twin")
 
 
 def test_wall_clocks_do_not_matter(routers: Routers, clients: Clients) -> None:
