@@ -67,7 +67,8 @@ class FlowBucket(Model):
     """`s3a://bucket/prefix`; the log is below it."""
 
     endpoint: Annotated[str, Field(max_length=512, pattern=HTTP_URL)] | None = None
-    """`https://host:port` of the store; that of Amazon when absent."""
+    """URL of the store, `https://host:port`. With `http://`, records pass in clear text. Default: the store of Amazon
+    in the region."""
 
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
     """Region of the bucket."""
@@ -117,7 +118,7 @@ class FlowLogSpec(Model):
     """When files are complete."""
 
     retention_days: Annotated[int, Field(ge=1, le=3650)] = 30
-    """What is older is deleted."""
+    """Days after which the collector deletes records."""
 
     health_port: Port = 9090
     """Port of `/healthz`, `/readyz`, `/status` and `/metrics`."""

@@ -23,24 +23,24 @@ class Retention(Model):
     with `spec.oldestValidOrdinal` and `spec.rotation` only."""
 
     old_ordinals: Annotated[int, Field(ge=0, le=16)] = 1
-    """Ordinals before the newest one that stay valid. Connections of all others are closed, and
-    authorities that only those had are trusted no more."""
+    """Number of ordinals before the newest one that stay valid. Routers close the connections of earlier ordinals, and
+    no longer trust authorities that only these had."""
 
     delay_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 600
-    """Time from the moment when all connections between routers use the newest ordinal until
-    older ones are retired: what clients have to connect anew by themselves."""
+    """Time in seconds between the moment when all connections between routers use the newest ordinal and the retirement
+    of older ordinals. In this time clients can open new connections."""
 
 
 class Rotation(Model):
-    """What a person asks for; `isthmus rotate` writes it."""
+    """Requests for a rotation, which `isthmus rotate` writes."""
 
     request: Ordinal = 0
-    """Raised by one or more: the ordinal is raised once, though the certificate is the same. A request
-    waits while the Secret cannot be used. Less than `status.handledRequest` does nothing, and the condition
-    `Questionable` says so."""
+    """Number of the request. A greater number raises the ordinal once, although the certificate is the same. A request
+    waits while the Secret cannot be used. A number less than `status.handledRequest` has no effect, and the condition
+    `Questionable` reports it."""
 
     revoke: bool = False
-    """A request also makes the new ordinal the oldest valid one: older connections are closed at once."""
+    """A request also makes the new ordinal the oldest valid one: routers close older connections immediately."""
 
 
 class SslProfileSpec(Model):
@@ -54,14 +54,14 @@ class SslProfileSpec(Model):
     """Key of the Secret, such as `ca.crl`, with the certificate revocation lists of the authorities in `ca.crt` in PEM,
     at most 256 KiB, also those of intermediate authorities. Listeners, Connectors, RelaySites and GossipRouters refuse
     peers with a revoked certificate in their chain, and every certificate of an authority without a list that is valid
-    now. A changed list counts at once, under the same ordinal: connections with certificates that it revokes are
-    closed. Without it, revocation is not checked."""
+    now. A changed list takes effect immediately, under the same ordinal: routers close connections with certificates
+    that it revokes. Default: revocation is not checked."""
 
     retention: Retention = Retention()
     """How long connections made with older certificates may stay."""
 
     rotation: Rotation = Rotation()
-    """What a person asks for; `isthmus rotate` writes it."""
+    """Requests for a rotation, which `isthmus rotate` writes."""
 
     uid_format: Annotated[str, Field(max_length=9, pattern="^[125csloun]+$")] | None = None
     """How listeners name the user of a client's certificate, for the policy and in logs: one letter per field, joined
@@ -69,12 +69,12 @@ class SslProfileSpec(Model):
     fingerprints by `1` (SHA-1), `2` (SHA-256) and `5` (SHA-512). By default the whole subject."""
 
     expiring_days: Annotated[int, Field(ge=1, le=3650)] = 30
-    """The condition `Expiring` holds when the certificate expires within so many days, or within a third of its
-    whole time of validity if that is less."""
+    """Days before the end of the certificate at which the condition `Expiring` becomes true; at most a third of the
+    lifetime of the certificate."""
 
     oldest_valid_ordinal: Ordinal = 0
-    """Older ordinals are not valid, whatever `retention` says: connections made with them are closed. More
-    than the present ordinal counts as that one, and the condition `Questionable` says so."""
+    """Oldest valid ordinal, whatever `retention` states: routers close the connections of older ordinals. A number
+    above the present ordinal counts as the present one, and the condition `Questionable` reports it."""
 
 
 class OrdinalConnections(Model):
@@ -134,13 +134,13 @@ class SslProfileStatus(Model):
     """Observed state of an SslProfile, from its Secret and the routers that use it."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """The generation of the specification this status is about."""
+    """Generation of the specification that this status describes."""
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Valid` (the certificates in service are valid now), `Rotating` (some router, or some connection between
-    routers, does not use the newest ordinal yet), `Expiring` (see `spec.expiringDays`), `Questionable` (something is
-    carried out that was probably not meant so), `Degraded` (the Secret cannot be used; what was in service stays),
-    `Ready` (valid and not degraded)."""
+    routers, does not use the newest ordinal yet), `Expiring` (see `spec.expiringDays`), `Questionable` (a setting or a
+    certificate takes effect, but is probably a mistake), `Degraded` (the Secret cannot be used; the earlier
+    certificates stay in service), `Ready` (valid and not degraded)."""
 
     ordinal: Ordinal | None = None
     """Ordinal of the certificates in service, for new connections. It never falls."""
@@ -164,7 +164,7 @@ class SslProfileStatus(Model):
     """When it expires."""
 
     authorities: Annotated[int, Field(ge=0)] | None = None
-    """Number of certificates that peers' certificates may be signed by: those of all valid ordinals."""
+    """Number of trusted authorities, of all valid ordinals."""
 
     connections: Annotated[int, Field(ge=0)] | None = None
     """Open connections of listeners and connectors made or accepted with the profile. Those of RelaySites and

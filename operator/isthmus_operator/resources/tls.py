@@ -74,7 +74,7 @@ class ConnectorTls(Model):
     """Require that the peer's certificate names the host connected to."""
 
     disabled: bool = False
-    """Clear text. The condition `Insecure` shows it."""
+    """Use clear text. The condition `Insecure` reports it."""
 
     rules: ClassVar = (_ONE_SOURCE_OR_DISABLED,)
 
