@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from isthmus_router.core.address import split_phase
+from isthmus_router.core.roles import Role
 from isthmus_router.management.port import (
     SELF,
     AddressRow,
@@ -182,13 +183,15 @@ def _link_route(row: LinkRouteRow) -> dict[str, object]:
 
 
 def _connection(row: ConnectionRow) -> dict[str, object]:
+    client = row.incoming and row.role is Role.NORMAL
     return {
         "id": row.id,
-        "container": row.container,
+        # Who the clients are is for management, which asks for rights.
+        "container": None if client else row.container,
         "role": row.role.label,
         "dir": "in" if row.incoming else "out",
-        "host": row.host,
-        "user": row.user,
+        "host": None if client else row.host,
+        "user": None if client else row.user,
         "tls": row.ssl_protocol is not None,
         "tlsOrdinal": row.tls_ordinal,
         "active": row.active,

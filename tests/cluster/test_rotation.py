@@ -199,9 +199,7 @@ def test_gossip_routers_present_a_certificate_before_it_is_in_use_everywhere(net
 def test_a_collector_connects_with_the_new_certificate(network: Network) -> None:
     def ordinals() -> set[int]:
         found = [item for pod in ("west-0", "west-1") for item in network.status(pod)["connections"]]
-        return {
-            item["tlsOrdinal"] for item in found if item["container"].startswith("isthmus-flow-collector-")
-        }
+        return {item["tlsOrdinal"] for item in found if item["role"] == "normal" and item["tls"]}
 
     ordinal = status(network)["ordinal"]
     assert ordinals()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -382,7 +383,9 @@ def test_another_user_and_password_count_from_the_next_connection_on(
     b = routers.start("B", connector(a.port, "normal", name="to-a", **login))
 
     def users(status: dict[str, Any]) -> list[tuple[int, str]]:
-        return [(item["id"], item["user"]) for item in status["connections"]]
+        opened = [json.loads(line) for line in a.log.splitlines() if "connection opened" in line]
+        logged_in = {line["connection"]: line["user"] for line in opened}  # the latest start comes last
+        return [(item["id"], logged_in.get(item["id"], "")) for item in status["connections"]]
 
     def reload() -> None:
         before = b.metric("config_reloads_total")

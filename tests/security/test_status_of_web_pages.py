@@ -1,4 +1,5 @@
-"""A web page that has pointed a name at a router reads nothing from it, and a flood of requests holds up nobody."""
+"""A web page that has pointed a name at a router reads nothing from it, a flood of requests holds up nobody, and the
+health port does not say who the clients are."""
 
 from __future__ import annotations
 
@@ -6,8 +7,11 @@ import http.client
 import socket
 import threading
 import time
+import urllib.request
 
-from tests.integration.support.routers import Router, Routers
+from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Router, Routers, connector, listener
 from tests.security.support.canary import Canary
 
 FLOOD_SECONDS = 3.0
@@ -50,3 +54,18 @@ def test_foreign_names_are_refused_and_a_flood_holds_up_no_client(routers: Route
     canary.report.check()
     assert answers.count(200) > CLIENTS
     assert answer(router, "/status", "localhost") == 200
+
+
+def test_the_health_port_does_not_say_who_the_clients_are(routers: Routers, clients: Clients) -> None:
+    edge_port = free_port()
+    router = routers.start("A", listener(edge_port, "edge"), mode="interior")
+    edge = routers.start("E", connector(edge_port, "edge"), mode="edge")
+    clients.connect(router.port, container="payroll").receiver("balanced/salaries", credit=1)
+    edge.await_status(lambda status: status["edge"]["active"], "the edge has its uplink")
+    rows = router.status()["connections"]
+    by_role = {row["role"]: (row["container"], row["host"], row["user"]) for row in rows}
+    assert by_role["normal"] == (None, None, None)
+    assert by_role["edge"][0] == "E"
+    for path in ("/status", "/metrics", "/readyz"):
+        with urllib.request.urlopen(f"http://localhost:{router.http_port}{path}", timeout=90) as response:
+            assert b"payroll" not in response.read(), path
