@@ -266,7 +266,7 @@ def _insecure(model: NamespaceModel, planned: Plan) -> list[str]:
         verdicts[f"GossipRouter {name}"] = gossip_router_insecure(gossip_router)
     for name, log in model.flow_logs.items():
         with suppress(RefusedError):
-            verdicts[f"FlowLog {name}"] = flow_log_insecure(destination(log, model))
+            verdicts[f"FlowLog {name}"] = flow_log_insecure(log, destination(log, model))
     return [f"{subject}: {verdict.message}" for subject, verdict in verdicts.items() if verdict.holds]
 
 

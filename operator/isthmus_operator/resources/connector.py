@@ -197,7 +197,7 @@ class ConnectorStatus(Model):
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (references resolve and the routers run this specification), `Operational` (every
     replica's connection is open, and its auto-links are attached), `Ready` (both), `Insecure` (it carries messages in
-    clear text)."""
+    clear text, or accepts every server that its authorities certify)."""
 
     connections: Annotated[int, Field(ge=0)] = 0
     """Connections wanted: one for each replica of the Router it comes from, or two between interior Routers if

@@ -157,7 +157,8 @@ class FlowLogStatus(Model):
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (its references resolve and its objects are as they should be), `Available` (the collector runs),
     `Collecting` (it is connected and what it hears is kept), `Ready` (all of these), `Insecure` (clients that do not
-    authenticate may receive flow records, or the collector uses clear text)."""
+    authenticate may receive flow records, or the collector uses clear text, or accepts every server that its
+    authorities certify)."""
 
     location: Annotated[str, Field(max_length=1100)] | None = None
     """Where the log is: `pvc:<claim>` or the URL."""

@@ -71,7 +71,8 @@ class ConnectorTls(Model):
     makes the router connect anew."""
 
     verify_hostname: bool = True
-    """Require that the peer's certificate names the host connected to."""
+    """Require that the peer's certificate names the host connected to. With `false`, every server with a certificate of
+    the authorities is accepted, and the condition `Insecure` reports it."""
 
     disabled: bool = False
     """Use clear text. The condition `Insecure` reports it."""

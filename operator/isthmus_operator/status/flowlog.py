@@ -49,7 +49,7 @@ def flowlog_status(
             [*running, configured] if configured.reason == "ConfigPending" else [configured, *running]
         ),
         INSECURE: until_in_effect(
-            flow_log_insecure(to), previous, behind=bool(serving) and not applied.holds
+            flow_log_insecure(found, to), previous, behind=bool(serving) and not applied.holds
         ),
     }
     generation, before = found.metadata.generation, previous or {}

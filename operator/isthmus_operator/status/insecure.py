@@ -7,7 +7,7 @@ from typing import Any
 
 from ..render import ConnectorInstance, RouterInstance, SiteInstance
 from ..render.flows import Destination
-from ..resources import Connector, GossipRouter, Listener, Router
+from ..resources import Connector, FlowLog, GossipRouter, Listener, Router
 from ..resources.relaysite import Multicast
 from .conditions import INSECURE, Verdict, condition_status, joined, no, yes
 
@@ -64,6 +64,8 @@ def connector_insecure(connector: Connector, instances: Iterable[ConnectorInstan
     if not found:
         return no("NotInEffect", "no router has the connector")
     if all(item.tls is not None for item in found):
+        if connector.spec.tls is not None and not connector.spec.tls.verify_hostname:
+            return yes("UnverifiedHost", _any_server("connector"))
         return no("Secured", "the connections use TLS")
     if connector.spec.to.router_ref is not None:
         fix = "remove tls.disabled from the listener that it leads to, or set tls in both"
@@ -163,21 +165,51 @@ def gossip_router_insecure(found: GossipRouter) -> Verdict:
     return no("Secured", "members authenticate by certificates")
 
 
-def flow_log_insecure(to: Destination | None) -> Verdict:
-    """About the listener that the collector of a FlowLog connects to; None: its objects are not made."""
+def flow_log_insecure(log: FlowLog, to: Destination | None) -> Verdict:
+    """About the listener that the collector of `log` connects to, and its object store; `to` is None if its objects
+    are not made."""
     if to is None:
         return no("NotInEffect", "no collector is made")
+    found = {
+        "AnonymousClients": list(_anonymous_collectors(to)),
+        "ClearText": list(_clear_records(log, to)),
+        "UnverifiedHost": [_any_server("collector")] if _accepts_any_server(log) else [],
+    }
+    for reason, sentences in found.items():
+        if sentences:
+            return yes(reason, joined(sentence for each in found.values() for sentence in each))
     if to.declared is None:
         return no("Secured", "the Router has a listener that accepts collectors of FlowLogs alone")
-    name = f'listener "{to.listener}" of Router "{to.router.name}"'
-    if "ANONYMOUS" in to.declared.mechanisms:
+    return no("Secured", f"clients of {_listener_of(to)} authenticate; each of them may receive flow records")
+
+
+def _anonymous_collectors(to: Destination) -> Iterator[str]:
+    if to.declared is not None and "ANONYMOUS" in to.declared.mechanisms:
         fix = f"{_FIX_COLLECTOR} demands authentication"
-        return yes(
-            "AnonymousClients", f"anybody may receive the flow records of the network from {name}; {fix}"
-        )
-    if not to.declared.encrypted:
-        return yes("ClearText", f"{name} sends flow records in clear text; {_FIX_COLLECTOR} uses TLS")
-    return no("Secured", f"clients of {name} authenticate; each of them may receive flow records")
+        yield f"anybody may receive the flow records of the network from {_listener_of(to)}; {fix}"
+
+
+def _clear_records(log: FlowLog, to: Destination) -> Iterator[str]:
+    if to.declared is not None and not to.declared.encrypted:
+        yield f"{_listener_of(to)} sends flow records in clear text; {_FIX_COLLECTOR} uses TLS"
+    store = log.spec.s3
+    if store is not None and (store.endpoint or "").lower().startswith("http:"):
+        yield "records go to the object store in clear text; set an https: URL in spec.s3.endpoint"
+
+
+def _accepts_any_server(log: FlowLog) -> bool:
+    return log.spec.tls is not None and not log.spec.tls.disabled and not log.spec.tls.verify_hostname
+
+
+def _listener_of(to: Destination) -> str:
+    return f'listener "{to.listener}" of Router "{to.router.name}"'
+
+
+def _any_server(what: str) -> str:
+    return (
+        f"the {what} accepts every server with a certificate of the authorities that it trusts; remove "
+        "spec.tls.verifyHostname"
+    )
 
 
 def _clear(listener: Listener) -> str:

@@ -56,6 +56,9 @@ ANSWER = {
 }
 
 
+STORE = {"url": "s3a://logs/flows", "secretName": "keys"}
+
+
 def rendered(*manifests: dict[str, Any], secrets: tuple[SecretView, ...] = ()) -> Rendered:
     return render(model(*manifests, secrets=secrets), SETTINGS)
 
@@ -363,6 +366,13 @@ def test_a_collector_waits_for_its_certificate() -> None:
             {"tls": {"secretName": "client"}},
             ("False", "Secured"),
         ),
+        (
+            {"tls": {"secretName": "server", "requireClientCertificate": True}},
+            {"tls": {"secretName": "client", "verifyHostname": False}},
+            ("True", "UnverifiedHost"),
+        ),
+        ({}, {"s3": {**STORE, "endpoint": "http://store:9000"}}, ("True", "ClearText")),
+        ({}, {"s3": {**STORE, "endpoint": "https://store:9000"}}, ("False", "Secured")),
     ],
 )
 def test_a_flow_log_says_who_may_receive_flow_records_beside_it(
@@ -372,11 +382,13 @@ def test_a_flow_log_says_who_may_receive_flow_records_beside_it(
         router("hub", listeners=[{"name": "amqp", "port": 5672, **listener}]),
         flow_log("flows", **log),
     )
-    secrets = tls_secret("server"), tls_secret("client"), opaque_secret("users", "sasldb")
-    found = condition(status([pod()], found=rendered(*manifests, secrets=secrets)), "Insecure")
+    keys = opaque_secret("keys", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    secrets = tls_secret("server"), tls_secret("client"), opaque_secret("users", "sasldb"), keys
+    made = rendered(*manifests, secrets=secrets)
+    found = condition(status([pod()], found=made, log=manifests[1]), "Insecure")
     assert found[:2] == verdict
     if verdict[1] == "AnonymousClients":
-        assert found[2] == (
+        assert found[2].startswith(
             'anybody may receive the flow records of the network from listener "amqp" of Router "hub"; remove tls, '
             "sasl and routerRef.listener from the FlowLog, or name a listener that demands authentication"
         )
@@ -434,9 +446,10 @@ def status(
     observation: Observation | None = None,
     previous: dict[str, Any] | None = None,
     found: Rendered | None = None,
+    log: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """With a Deployment that is rolled out."""
-    resources = model(router("hub"), flow_log("flows"))
+    resources = model(router("hub"), log or flow_log("flows"))
     found = found or render(resources, SETTINGS)
     live = {
         ("Deployment", "flows-flowlog"): {
