@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import kopf
 
-from . import handlers, logs
+from . import handlers, kopf_toggles, logs
 from .cluster import ApiError, Cluster, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
@@ -77,6 +77,7 @@ async def _lead(
     Returns as soon as nothing is reconciled any more; the successor need not wait for kopf's streams.
     """
     ready = asyncio.Event()
+    kopf_toggles.install()
     watching = asyncio.create_task(
         kopf.operator(
             registry=_registry(reconciler, label_required=settings.secrets_require_label),
