@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -134,16 +135,32 @@ class Cluster:
     """A connection to the API server. `count` is told verb and status code of every request."""
 
     def __init__(
-        self, api: Any, *, count: Callable[[str, int], None] | None = None, manager: str = MANAGER
+        self,
+        api: Any,
+        *,
+        count: Callable[[str, int], None] | None = None,
+        manager: str = MANAGER,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._count = count
         self._manager = manager
+        self._clock = clock
         self._slots = Slots()
+        self._ended: dict[str | None, float] = {}
+        """By namespace: when a request ended last."""
 
     def apart(self) -> Cluster:
         """The same connection with slots of its own, for what must not wait for the work on namespaces."""
-        return Cluster(self._api, count=self._count, manager=self._manager)
+        return Cluster(self._api, count=self._count, manager=self._manager, clock=self._clock)
+
+    def last_end(self, namespace: str) -> float | None:
+        """When a request about the namespace ended last, with or without success, by the clock. None: none has."""
+        return self._ended.get(namespace)
+
+    def forget(self, namespace: str) -> None:
+        """Forgets when requests about the namespace ended."""
+        self._ended.pop(namespace, None)
 
     async def close(self) -> None:
         await self._api.close()
@@ -255,7 +272,10 @@ class Cluster:
         limit: int | None = None,
     ) -> Manifest:
         async with self._slots.slot(namespace):
-            return await self._send(verb, path, query, body, content_type, limit)
+            try:
+                return await self._send(verb, path, query, body, content_type, limit)
+            finally:
+                self._ended[namespace] = self._clock()
 
     async def _send(
         self,

@@ -59,6 +59,10 @@ LASTING_SECONDS = 10.0
 MAX_NOTE_BYTES = 1024
 DROPS_SECONDS = 60.0
 """Between two Events about what was dropped for sites; the next one tells what came since."""
+MOST_AT_ONCE = 250
+"""Events about the resources of one namespace that are posted at once."""
+PER_SECOND = 2.0
+"""Further ones. The API server keeps each for an hour, and one change of a tenant can be news of all its resources."""
 
 
 @dataclass
@@ -76,6 +80,23 @@ class _Told:
     """When that was told last."""
     drops_wait: bool = False
     """More were dropped since."""
+
+
+class Allowance:
+    """How many Events one namespace may post. Times are monotonic, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._left = float(MOST_AT_ONCE)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Whether one more may be posted, which counts."""
+        self._left = min(MOST_AT_ONCE, self._left + (now - self._at) * PER_SECOND)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Announcer:

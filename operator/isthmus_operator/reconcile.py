@@ -107,6 +107,7 @@ class Reconciliation:
         self._flows = FlowFacts()
         self._creations = CreationFailures(namespace, operator.cluster, operator.clock)
         self._announcer = events.Announcer()
+        self._allowance = events.Allowance(operator.clock())
         self._rotations = RotationAnnouncer()
         self.readiness: Counter[tuple[str, str]] = Counter()
         """Number of resources by kind and status of `Ready`."""
@@ -489,7 +490,8 @@ class Reconciliation:
         self._written[metadata["uid"]] = _Written(version_of(answer), answer.get("status") or {})
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
-        """Posts an Event on each resource about which there is news."""
+        """Posts an Event on each resource about which there is news, as far as the namespace may post so many."""
+        posts, excess = [], 0
         for manifest in manifests:
             metadata = manifest["metadata"]
             if metadata.get("deletionTimestamp") is not None:
@@ -499,10 +501,22 @@ class Reconciliation:
             if manifest["kind"] == "SslProfile" and metadata["name"] in self.profiles:
                 notes += self._rotations.news(self.profiles[metadata["name"]], datetime.now(UTC))
             for note in (item for item in notes if item is not None):
+                if not self._allowance.take(now):
+                    excess += 1
+                    continue
                 logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
-                await events.post(
-                    self._operator.cluster, manifest, note, _timestamp(micro=True), self._operator.instance
-                )
+                posts.append((manifest, note))
+        if excess:
+            logger.warning(
+                "%d Events in namespace %s are too many and are not posted", excess, self._namespace
+            )
+        cluster, instance = self._operator.cluster, self._operator.instance
+        await asyncio.gather(
+            *(
+                events.post(cluster, manifest, note, _timestamp(micro=True), instance)
+                for manifest, note in posts
+            )
+        )
 
 
 def _unheard(rendering: Rendering, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:

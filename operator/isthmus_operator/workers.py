@@ -32,6 +32,8 @@ COALESCE_SECONDS = 0.1
 RESYNC_SECONDS = 120.0
 """Heals a lost event."""
 STUCK_SECONDS = 300.0
+"""A look that takes so long, and in which no request to the API server has ended for so long, does not come back. One
+at a namespace with thousands of resources has thousands of requests to make, and others are served meanwhile."""
 
 
 @dataclass
@@ -85,12 +87,15 @@ class Reconciler:
         worker.wanted.set()
 
     def stuck(self) -> str | None:
-        """What is wrong when a reconciliation has not come back for long."""
+        """What is wrong when a reconciliation has not got on for long."""
         for namespace, worker in self._workers.items():
             if worker.task is not None and worker.task.done():
                 return f"the worker of namespace {namespace} has ended"
             busy = worker.busy_since
-            if busy is not None and self._operator.clock() - busy > STUCK_SECONDS:
+            if busy is None:
+                continue
+            alive = max(busy, self._operator.cluster.last_end(namespace) or busy)
+            if self._operator.clock() - alive > STUCK_SECONDS:
                 return f"reconciliation of namespace {namespace} is stuck"
         return None
 
@@ -121,6 +126,7 @@ class Reconciler:
             ended = not self._used(namespace) and not worker.wanted.is_set()
             if ended:
                 del self._workers[namespace]
+                self._operator.cluster.forget(namespace)
             self._publish()
             if ended:
                 return
