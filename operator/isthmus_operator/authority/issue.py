@@ -178,15 +178,19 @@ def issue(authority: Authority, names: Names, now: datetime) -> Mapping[str, byt
 
 
 def renewal(certificate: bytes, authority: Authority, names: Names) -> datetime | None:
-    """When a certificate in PEM is to be replaced; None for one that does not fit `authority` and `names`."""
+    """When a certificate in PEM is to be replaced; None for one that does not fit `authority` and `names`. One that
+    ends with its authority is replaced no sooner, as the next one would end at the same moment."""
     return _renewal_of(certificate, authority.certificate, names)
 
 
 @remembered
 def _renewal_of(certificate: bytes, authority: bytes, names: Names) -> datetime | None:
     leaf = _certificate(certificate)
-    if not _fits(leaf, _certificate(authority), names):
+    issuer = _certificate(authority)
+    if not _fits(leaf, issuer, names):
         return None
+    if leaf.not_valid_after_utc >= issuer.not_valid_after_utc:
+        return leaf.not_valid_after_utc
     life = leaf.not_valid_after_utc - leaf.not_valid_before_utc
     turn = int(digest(names.common)[:8], 16) / 0xFFFFFFFF
     return leaf.not_valid_before_utc + life * (_RENEWAL + _RENEWAL_SPREAD * turn)

@@ -126,6 +126,23 @@ def test_a_certificate_stays_until_half_of_its_time_and_is_replaced_then() -> No
     assert result.ledger.ordinal == 2
 
 
+@pytest.mark.parametrize("left", [timedelta(seconds=1), timedelta(minutes=20), timedelta(days=20)])
+def test_a_certificate_that_ends_with_its_authority_stays_until_then(left: timedelta) -> None:
+    """The next one would end at the same moment: the operator issued new ones without end."""
+    authority = new_authority("Isthmus net", NOW)
+    end = x509.load_pem_x509_certificate(authority.certificate).not_valid_after_utc
+    now = end - left
+    first, due = offer(authority, NAMES, None, now)
+    assert due == end
+    ledger = adopt(None, AUTHORITY_SECRET, first, Wish(), Past(), now).ledger
+    for moment in (now, now + left / 2, end - timedelta(milliseconds=1)):
+        assert offer(authority, NAMES, ledger, moment) == (first, end)
+    expired, _ = offer(authority, NAMES, ledger, end + timedelta(seconds=1))
+    result = adopt(ledger, AUTHORITY_SECRET, expired, Wish(), Past(), end + timedelta(seconds=1))
+    assert result.refusal is not None
+    assert result.ledger == ledger
+
+
 @pytest.mark.parametrize(
     ("authority", "names"),
     [
