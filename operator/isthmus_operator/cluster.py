@@ -28,6 +28,8 @@ from .untrusted import document, mapping, scrubbed
 Manifest = dict[str, Any]
 
 REQUEST_TIMEOUT_SECONDS = 20.0
+MAX_MESSAGE = 2_000
+"""Characters of the message of an error: the API server repeats invalid values, which a tenant may have chosen."""
 MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
@@ -309,7 +311,7 @@ class Cluster:
             raise ApiError(
                 409 if _is_other_uid(answer.status, content) else answer.status,
                 str(content.get("reason") or answer.reason),
-                str(content.get("message") or f"HTTP status {answer.status}"),
+                str(content.get("message") or f"HTTP status {answer.status}")[:MAX_MESSAGE],
             )
         return content
 

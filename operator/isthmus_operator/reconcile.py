@@ -265,8 +265,10 @@ class Reconciliation:
                 for owner, objects in wanted.values()
             )
         )
+        names = {key: f"{key[0].lower()} {key[1]}" for key in wanted}
+        self._problems = {name: self._problems[name] for name in names.values() if name in self._problems}
         for key, outcome in zip(wanted, outcomes, strict=True):
-            name = f"{key[0].lower()} {key[1]}"
+            name = names[key]
             for action, done in (("apply", outcome.applied), ("delete", outcome.deleted)):
                 for kind, object_name in done:
                     metrics.WRITES.labels(kind, action).inc()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import link_route
+from tests.unit.operator.support import link_route, router
 from tests.unit.operator.test_creations import Answer, Api
 
-from isthmus_operator.cluster import Cluster
+from isthmus_operator.cluster import MAX_MESSAGE, Cluster
 from isthmus_operator.events import LASTING_SECONDS, MOST_AT_ONCE, PER_SECOND, Allowance
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.observe import Observer
@@ -22,10 +23,11 @@ SETTINGS = RenderSettings(router_image="router:1")
 
 
 class Server(Api):
-    """Keeps Events."""
+    """Keeps Events, and refuses StatefulSets with `refusal` if that is stated."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.refusal = ""
         self.posted: list[str] = []
         self.under_way = self.most = 0
 
@@ -38,6 +40,10 @@ class Server(Api):
             self.most = max(self.most, self.under_way)
             await asyncio.sleep(0)
             self.under_way -= 1
+        if self.refusal and verb == "POST" and path.endswith("/statefulsets"):
+            return Answer(422, {"reason": "Invalid", "message": self.refusal})
+        if verb == "PATCH" and not path.endswith("/status"):
+            body = {**body, "metadata": {"name": path.rpartition("/")[2], **body["metadata"]}}
         return await super().call_api(verb, path, query, body, **options)
 
 
@@ -109,3 +115,23 @@ def test_events_may_be_posted_again_later() -> None:
     assert sum(allowance.take(5.0) for _ in range(1000)) == MOST_AT_ONCE
     assert sum(allowance.take(15.0) for _ in range(1000)) == 10 * PER_SECOND
     assert sum(allowance.take(1e6) for _ in range(1000)) == MOST_AT_ONCE
+
+
+async def test_nothing_is_kept_of_the_problems_of_resources_that_are_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api, observer = Server(), Observer(lambda _: None)
+    api.refusal = f'spec.template.spec.nodeSelector: Invalid value: "{"x" * 200_000}"'
+    operator = Operator(Cluster(api), SETTINGS, observer, "1", "pod", lambda: api.now)
+    one = Reconciliation("net", operator)
+    with caplog.at_level(logging.INFO):
+        for name in ("east", "west"):
+            await one.look(store(routers=[router(name)]))
+            messages = [item["message"] for item in api.statuses[name]["conditions"]]
+            assert any("nodeSelector" in item for item in messages)
+            assert max(map(len, messages)) < MAX_MESSAGE + 200
+    assert max(len(record.getMessage()) for record in caplog.records) < MAX_MESSAGE + 200
+    assert list(one._problems) == ["router west"]
+    await one.look(store(link_routes=[link_route("r", prefix="r", containerId="x")]))
+    assert not one._problems
+    await observer.close()
