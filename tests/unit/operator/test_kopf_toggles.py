@@ -63,6 +63,21 @@ async def test_an_object_wakes_no_task_that_waits_for_all_of_them(installed: Non
     assert len(wakes) < 20 * OBJECTS
 
 
+async def test_the_tasks_go_on_in_turns(installed: None) -> None:
+    """With 8,000 objects one round of the event loop took a second of CPU."""
+    toggles = aiotoggles.ToggleSet(all)
+    kind = await toggles.make_toggle(name="the kind")
+    tasks = await index(toggles, OBJECTS)
+    await toggles.drop_toggle(kind)
+    done, most = 0, 0
+    async with asyncio.timeout(30):
+        while done < len(tasks):
+            await asyncio.sleep(0)
+            before, done = done, sum(task.done() for task in tasks)
+            most = max(most, done - before)
+    assert most <= 2 * kopf_toggles.MOST_AT_ONCE
+
+
 async def test_kopf_waits_with_it(installed: None) -> None:
     assert orchestration.aiotoggles.ToggleSet is kopf_toggles.QuietToggleSet
 
