@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from proton import Message
 from tests.integration.support.by_hand import ByHand, begin_frame, receive_from
 from tests.integration.support.client import Clients
@@ -290,3 +291,30 @@ def test_drain_is_answered_after_messages_that_wait_for_the_window(clients: Clie
         while (answer := receiver.expect(FLOW)[0]).field(6) != 0:
             pass
         assert answer.field(5) == 10
+
+
+@pytest.mark.parametrize(("near", "far"), [("A", "B"), ("E", "A"), ("A", "E")])
+def test_receiver_without_credit_holds_up_nobody_else(
+    clients: Clients, routers: Routers, near: str, far: str
+) -> None:
+    """What waits for it at another router came on the way of all others."""
+    network = Network(routers)
+    network.line("A", "B")
+    network.edge("E", "A")
+    network.start()
+    slow = clients.connect(network[far].port).receiver("credit/slow")
+    clients.connect(network[far].port).receiver("credit/other", credit=10, accept=True)
+    other = clients.connect(network[near].port).sender("credit/other").await_credit()
+    assert other.deliver("first") == "accepted"
+    sent = []
+    for _ in range(4):
+        sender = clients.connect(network[near].port).sender("credit/slow").await_credit(LINK_CAPACITY)
+        sent += [(sender, sender.send("x" * 40_000)) for _ in range(LINK_CAPACITY)]
+    clients.until(
+        lambda: network[far].metric("deliveries_total", 'direction="in"') > len(sent),
+        "all are at the other router",
+    )
+    assert other.deliver("second") == "accepted"
+    slow.auto_accept = slow.replenish = True
+    slow.grant(10)
+    assert {sender.outcome(item) for sender, item in sent} == {"accepted"}

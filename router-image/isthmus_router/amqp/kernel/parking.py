@@ -1,7 +1,9 @@
 """Whole messages that wait on an outgoing link, for credit or for room in its session.
 
 What a sender has waiting anywhere is bounded: beyond that its link is paused, and its session window holds it
-back. What no sender answers for (pre-settled messages, and those of senders that are gone) is bounded for each
+back. The link of another router is read on, since it carries messages of many clients, and one receiver that takes none
+would hold up those of all others: what waits from its connection is bounded, and the router releases messages beyond
+that. What no sender answers for (pre-settled messages, and those of senders that are gone) is bounded for each
 outgoing link, and for all links of a connection: beyond that the oldest pre-settled ones are dropped, and counted.
 """
 
@@ -34,7 +36,10 @@ PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
 """What no sender answers for, on all links of a connection together; between routers for many clients. Of clients'
-connections as well: what their senders have waiting anywhere, on all links together."""
+connections as well: what their senders have waiting anywhere, on all links together. From a connection of another
+router as much may wait as between routers."""
+LEAST_WAITING = 16
+"""Messages that may wait for each receiver beyond that, up to twice as much: it may just be about to give credit."""
 CONNECTION_PARKED_LOW = 8 * 1024 * 1024
 PLACE_BYTES = 256
 """What a message that waits takes besides its bytes."""
@@ -59,6 +64,9 @@ class Parking:
 
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
+        if record is not None and origin is not None and _is_crowded(out, origin.connection):
+            self._forwarder.settlement.outcome(record, PN_RELEASED, None)
+            return
         item = Parked(out, payload, record, None if record is None else origin)
         out.parked.append(item)
         if record is None:
@@ -189,14 +197,14 @@ class Parking:
     def wait(self, origin: Link, size: int) -> None:
         """So many bytes more wait that came on an IN link."""
         origin.parked_bytes += size
-        if origin.parked_bytes > PARKED_BYTES_HIGH:
+        if origin.parked_bytes > PARKED_BYTES_HIGH and not origin.connection.role.is_between_routers:
             origin.paused = True
         self._more_waits(origin.connection, size)
 
     def _more_waits(self, connection: Connection, size: int) -> None:
+        connection.waiting_bytes += size
         if connection.role.is_between_routers:
             return
-        connection.waiting_bytes += size
         if connection.waiting_bytes > CONNECTION_PARKED_HIGH and not connection.crowded:
             connection.crowded = True
             for link in connection.links:
@@ -204,7 +212,12 @@ class Parking:
                     link.paused = True
 
     def keep(self, stream: Stream) -> None:
-        """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection."""
+        """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection.
+
+        Between routers, the windows of the streams' sessions bound them.
+        """
+        if stream.link.connection.role.is_between_routers:
+            return
         size = len(stream.head) + PLACE_BYTES
         stream.kept += size
         self._more_waits(stream.link.connection, size)
@@ -233,8 +246,6 @@ class Parking:
             self._forwarder.settlement.touch(origin.connection)  # markers may have waited for it
 
     def _less_waits(self, connection: Connection, size: int) -> None:
-        if connection.role.is_between_routers:
-            return
         connection.waiting_bytes -= size
         if connection.crowded and connection.waiting_bytes < CONNECTION_PARKED_LOW:
             connection.crowded = False
@@ -364,6 +375,16 @@ def is_boundless(out: Link) -> bool:
     credit: int = pn_link_credit(out.io)
     unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified
     return credit < 0 and (out.boundless or credit + unseen < 0)
+
+
+def _is_crowded(out: Link, connection: Connection) -> bool:
+    """Whether too much waits that came on a connection of another router for more to wait on an OUT link."""
+    waiting = connection.waiting_bytes
+    return (
+        waiting > ROUTER_PARKED_HIGH
+        and connection.role.is_between_routers
+        and (out.waiting >= LEAST_WAITING or waiting > 2 * ROUTER_PARKED_HIGH)
+    )
 
 
 def too_many_unasked(out: Link) -> bool:

@@ -1,0 +1,100 @@
+"""Messages that came from another router and wait for receivers: its link is read on, and their number is bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Delivery
+from tests.unit.amqp.rig import Peer, Rig
+
+from isthmus_router.amqp.kernel import parking
+from isthmus_router.core.roles import Role
+
+WHOLE = b"\x00\x53\x77\xb0\x00\x00\x0f\xa0" + bytes(4000)
+PLACE = len(WHOLE) + parking.PLACE_BYTES
+
+
+def link_of(peer: Peer, address: str, *, receiver: bool) -> Any:
+    link = peer.session.receiver(f"from {address}") if receiver else peer.session.sender(f"to {address}")
+    (link.source if receiver else link.target).address = address
+    link.open()
+    peer.rig.settle_down()
+    return link
+
+
+def send(rig: Rig, link: Any, count: int) -> list[Delivery]:
+    sent = []
+    for number in range(count):
+        sent.append(link.delivery(f"{number}"))
+        link.send(WHOLE)
+        link.advance()
+    rig.settle_down()
+    return sent
+
+
+def released(sent: list[Delivery]) -> int:
+    assert {delivery.remote_state for delivery in sent} <= {0, Delivery.RELEASED}
+    return sum(delivery.remote_state == Delivery.RELEASED for delivery in sent)
+
+
+@pytest.fixture(autouse=True)
+def much(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many messages of a router may wait."""
+    monkeypatch.setattr(parking, "PARKED_BYTES_HIGH", 3 * PLACE)
+    monkeypatch.setattr(parking, "ROUTER_PARKED_HIGH", 20 * PLACE - 1)
+    return 20
+
+
+def test_the_link_of_another_router_is_read_on(rig: Rig, much: int) -> None:
+    consumers = rig.connect(Role.NORMAL)
+    for address in ("slow", "other"):
+        link_of(consumers, address, receiver=True)
+    edge = rig.connect(Role.EDGE)
+    slow, other = (link_of(edge, address, receiver=False) for address in ("slow", "other"))
+    sent = send(rig, slow, much - 1)
+    assert released(sent) == 0
+    more = send(rig, other, 1)
+    assert released(more) == 0
+    assert not any(link.paused for one in rig.core.connections.values() for link in one.links)
+
+
+def test_more_is_released(rig: Rig, much: int) -> None:
+    consumers = rig.connect(Role.NORMAL)
+    slow, *others = (
+        link_of(consumers, address, receiver=True) for address in ("slow", *(f"other/{n}" for n in range(3)))
+    )
+    edge = rig.connect(Role.EDGE)
+    assert released(send(rig, link_of(edge, "slow", receiver=False), much + 5)) == 5
+    # Each of the others may have some, up to twice as much in all.
+    room = [parking.LEAST_WAITING, much - parking.LEAST_WAITING, 0]
+    for other, most in zip(others, room, strict=True):
+        sent = send(rig, link_of(edge, other.source.address, receiver=False), parking.LEAST_WAITING + 2)
+        assert len(sent) - released(sent) == most
+    slow.flow(much)
+    rig.settle_down()
+    assert len(consumers.deliveries[slow.name]) == much
+    for other, most in zip(others, room, strict=True):
+        other.flow(100)
+        rig.settle_down()
+        assert len(consumers.deliveries.get(other.name, ())) == most
+    assert all(one.waiting_bytes == 0 for one in rig.core.connections.values())
+
+
+def test_a_client_is_held_back(rig: Rig, much: int) -> None:
+    consumers = rig.connect(Role.NORMAL)
+    link_of(consumers, "slow", receiver=True)
+    sent = send(rig, link_of(rig.connect(Role.NORMAL), "slow", receiver=False), much)
+    assert released(sent) == 0
+    assert any(link.paused for one in rig.core.connections.values() for link in one.links)
+
+
+def test_nothing_of_a_lost_router_counts(rig: Rig, much: int) -> None:
+    link_of(rig.connect(Role.NORMAL), "slow", receiver=True)
+    edge = rig.connect(Role.EDGE)
+    send(rig, link_of(edge, "slow", receiver=False), much)
+    (connection,) = [one for one in rig.core.connections.values() if one.role is Role.EDGE]
+    assert connection.waiting_bytes == much * PLACE
+    edge.drop()
+    rig.loop_goes_round()
+    assert connection.waiting_bytes == 0
