@@ -98,3 +98,34 @@ def test_nothing_of_a_lost_router_counts(rig: Rig, much: int) -> None:
     edge.drop()
     rig.loop_goes_round()
     assert connection.waiting_bytes == 0
+
+
+def test_a_message_that_is_larger_than_the_window_holds_up_nobody_else(rig: Rig) -> None:
+    consumers = rig.connect(Role.NORMAL)
+    slow, other = (link_of(consumers, address, receiver=True) for address in ("slow", "other"))
+    other.flow(1)
+    edge = Peer(rig, "edge", Role.EDGE, max_session_frames=2, max_frame_size=512)
+    rig.peers.append(edge)
+    links = [link_of(edge, address, receiver=False) for address in ("slow", "other")]
+    for link in links:
+        assert released(send(rig, link, 1)) == 0
+    assert len(consumers.deliveries[other.name]) == 1
+    slow.flow(1)
+    rig.settle_down()
+    assert len(consumers.deliveries[slow.name]) == 1
+
+
+def test_a_message_that_is_larger_than_the_window_is_aborted(rig: Rig) -> None:
+    consumers = rig.connect(Role.NORMAL)
+    slow = link_of(consumers, "slow", receiver=True)
+    edge = Peer(rig, "edge", Role.EDGE, max_session_frames=2, max_frame_size=512)
+    rig.peers.append(edge)
+    link = link_of(edge, "slow", receiver=False)
+    begun = link.delivery("begun")
+    link.send(WHOLE[:2000])
+    rig.settle_down()
+    begun.abort()
+    assert released(send(rig, link, 1)) == 0
+    slow.flow(2)
+    rig.settle_down()
+    assert len(consumers.deliveries[slow.name]) == 1

@@ -3,6 +3,9 @@
 They come from senders whose target has the capability `qd.streaming-deliveries`, which routers tell each other in the
 annotation section, on links for streams. Others that come in there are collected like any delivery.
 
+So are those on other links of routers whose session window is too small for them. Other messages for all receivers come
+on these links: a message that waits for its receiver there, or that fills the window, would hold them up.
+
 Source: streaming deliveries of the skupper-router family.
 """
 
@@ -17,6 +20,8 @@ from cproton_ffi.lib import (
     pn_delivery_settle,
     pn_delivery_settled,
     pn_link_recv,
+    pn_session_get_incoming_capacity,
+    pn_session_incoming_bytes,
 )
 
 from isthmus_router.amqp.kernel.delivery import Stream
@@ -53,6 +58,10 @@ class EarlyDeliveries:
         """More of it has arrived. True when the link can go on with the next one."""
         forwarder = self._forwarder
         link, pn = undecided.link, undecided.pn
+        if not link.begins_early and not window_closes(link):
+            size = len(undecided.head) + pn_delivery_pending(pn)
+            if pn_delivery_partial(pn) and not pn_delivery_aborted(pn) and size < CUT_THROUGH_BYTES:
+                return False
         link.stream = None
         forwarder.parking.keep_no_more(undecided)
         if pn_delivery_aborted(pn):
@@ -99,3 +108,10 @@ class EarlyDeliveries:
             return True
         section = bytes(self._forwarder.view[: lookup.skip])
         return bool(section) and bool(decode_annotations(section).flags & FLAG_STREAMING)
+
+
+def window_closes(link: Link) -> bool:
+    """Whether what waits unread fills so much of the session that the rest might never arrive."""
+    capacity: int = pn_session_get_incoming_capacity(link.session)
+    waiting: int = pn_session_incoming_bytes(link.session)
+    return capacity > 0 and waiting > capacity // 2

@@ -35,8 +35,6 @@ from cproton_ffi.lib import (
     pn_link_recv,
     pn_link_send,
     pn_link_state,
-    pn_session_get_incoming_capacity,
-    pn_session_incoming_bytes,
 )
 
 from isthmus_router.amqp.checked import MOST_TAG_BYTES
@@ -54,7 +52,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
     Told,
 )
-from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
+from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided, window_closes
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, key
 from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
@@ -82,7 +80,7 @@ from isthmus_router.core.nodes import Hop
 from isthmus_router.core.receivers import RouteKind, Sink
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Condition, LinkType
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
 from isthmus_router.policy.counters import Denial
 
@@ -233,8 +231,14 @@ class Forwarder:
                     if not self.early.begin(link, pn):
                         return
                     continue
-                if size < CUT_THROUGH_BYTES and not _window_closes(link):
+                # The messages of all clients come on the links of an inter-router connection, and none is a stream.
+                most = WHOLE_MESSAGE_BYTES if link.type is LinkType.ROUTER else CUT_THROUGH_BYTES
+                if size < most and not window_closes(link):
                     return
+                if size < CUT_THROUGH_BYTES and link.connection.role.is_between_routers:
+                    if not self.early.begin(link, pn):
+                        return
+                    continue
                 if not self.streams.begin(link, pn, pn_link_recv(pn_link, buffer, CHUNK_BYTES)):
                     return
                 continue
@@ -625,10 +629,3 @@ class Forwarder:
         self.parking.keep_no_more(stream)
         advance(link)
         self.whole(link, pn, size)
-
-
-def _window_closes(link: Link) -> bool:
-    """Whether what waits unread fills so much of the session that the rest might never arrive."""
-    capacity: int = pn_session_get_incoming_capacity(link.session)
-    waiting: int = pn_session_incoming_bytes(link.session)
-    return capacity > 0 and waiting > capacity // 2
