@@ -295,7 +295,7 @@ def test_drain_is_answered_after_messages_that_wait_for_the_window(clients: Clie
 
 @pytest.mark.parametrize(
     ("near", "far", "size"),
-    [("A", "B", 40_000), ("A", "B", 100_000), ("E", "A", 40_000), ("A", "E", 40_000)],
+    [(near, far, size) for near, far in ("AB", "EA", "AE") for size in (40_000, 100_000)],
 )
 def test_receiver_without_credit_holds_up_nobody_else(
     clients: Clients, routers: Routers, near: str, far: str, size: int

@@ -17,6 +17,8 @@ from isthmus_router.message.sections import RouterAnnotations, decode_annotation
 
 SECONDS = 5
 SIZE = 600_000
+AT_EDGE = 1_200_000
+"""Messages from edges are passed on while they arrive once so much of them is here."""
 WINDOW = 32 * 1024
 ADDRESS = "multicast/some"
 
@@ -273,7 +275,7 @@ def begin_at_edge(rig: Rig) -> tuple[Any, Any]:
     """A message that begins to arrive from an edge router."""
     edge = sender(rig, ADDRESS, Role.EDGE)
     delivery = edge.delivery("first")
-    edge.send(b"\x00\x53\x75\xb0\x00\x10\x00\x00" + bytes(100_000))
+    edge.send(b"\x00\x53\x75\xb0" + (2 * AT_EDGE).to_bytes(4) + bytes(AT_EDGE))
     rig.settle_down()
     return edge, delivery
 
@@ -287,7 +289,7 @@ def test_the_only_receiver_of_messages_from_another_router(rig: Rig) -> None:
     first.abort()
     rig.settle_down()
     let_pass(rig, 1)
-    second = send(rig, edge)
+    second = send(rig, edge, size=AT_EDGE)
     let_pass(rig, 3)
     assert second.remote_state == Delivery.RELEASED
     link.flow(1)
@@ -301,7 +303,7 @@ def test_a_message_from_another_router_waits_no_longer_than_others_may_wait_for_
     receiver(rig, ADDRESS, 0)
     edge, first = begin_at_edge(rig)
     let_pass(rig, 3 * SECONDS)
-    edge.send(bytes(0x100000 - 100_000))
+    edge.send(bytes(AT_EDGE))
     edge.advance()
     rig.settle_down()
     assert not first.remote_state

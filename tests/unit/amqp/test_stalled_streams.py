@@ -33,7 +33,7 @@ def receiver(rig: Rig, address: str, credit: int = 10, peer: Peer | None = None)
     return link
 
 
-def sender(rig: Rig, address: str, role: Role = Role.NORMAL) -> Any:
+def sender(rig: Rig, address: str | None, role: Role = Role.NORMAL) -> Any:
     """A sender on a connection of its own."""
     link = rig.connect(role).session.sender(f"to {address}")
     link.target.address = address
@@ -42,10 +42,13 @@ def sender(rig: Rig, address: str, role: Role = Role.NORMAL) -> Any:
     return link
 
 
-def begin(rig: Rig, link: Any) -> Any:
-    """Send the beginning of a message, enough to be passed on."""
+def begin(rig: Rig, link: Any, size: int = 100_000, *, to: str | None = None) -> Any:
+    """Send the beginning of a message, enough to be passed on; `to` goes with a link for any address."""
     delivery = link.delivery("begun")
-    link.send(HEAD + bytes(100_000))
+    if to is not None:
+        fields = b"\x40\x40\xa1" + bytes([len(to)]) + to.encode()
+        link.send(b"\x00\x53\x73\xc0" + bytes([len(fields) + 1, 3]) + fields)
+    link.send(HEAD + bytes(size))
     rig.settle_down()
     return delivery
 
@@ -146,7 +149,7 @@ def test_another_router_that_does_not_go_on(rig: Rig) -> None:
     """Its link stays, and it learns the outcome at the end of the message."""
     link = receiver(rig, "one")
     edge, honest = sender(rig, "one", Role.EDGE), sender(rig, "one")
-    begun = begin(rig, edge)
+    begun = begin(rig, edge, 1_200_000)
     send(rig, honest)
     let_pass(rig, SECONDS + 1)
     assert not is_closed(edge)
@@ -170,8 +173,9 @@ def test_a_multicast_message_to_many(rig: Rig, role: Role) -> None:
         link.open()
         link.flow(10)
     rig.settle_down()
-    stalled, honest = sender(rig, "multicast/many", role), sender(rig, "multicast/many")
-    begun = begin(rig, stalled)
+    honest = sender(rig, "multicast/many")
+    stalled = sender(rig, "multicast/many" if role is Role.NORMAL else None, role)
+    begun = begin(rig, stalled, to=None if role is Role.NORMAL else "multicast/many")
     rig.work_off()
     send(rig, honest)
     let_pass(rig, SECONDS + 2)

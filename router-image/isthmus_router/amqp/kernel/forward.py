@@ -80,7 +80,7 @@ from isthmus_router.core.nodes import Hop
 from isthmus_router.core.receivers import RouteKind, Sink
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
-from isthmus_router.core.terms import Condition, LinkType
+from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
 from isthmus_router.policy.counters import Denial
 
@@ -231,11 +231,12 @@ class Forwarder:
                     if not self.early.begin(link, pn):
                         return
                     continue
-                # The messages of all clients come on the links of an inter-router connection, and none is a stream.
-                most = WHOLE_MESSAGE_BYTES if link.type is LinkType.ROUTER else CUT_THROUGH_BYTES
+                # Messages of many clients come on such a link of another router, and none is a stream there.
+                shared = link.connection.role.is_between_routers
+                most = WHOLE_MESSAGE_BYTES if shared else CUT_THROUGH_BYTES
                 if size < most and not window_closes(link):
                     return
-                if size < CUT_THROUGH_BYTES and link.connection.role.is_between_routers:
+                if shared and size < CUT_THROUGH_BYTES:
                     if not self.early.begin(link, pn):
                         return
                     continue
