@@ -304,6 +304,7 @@ class Link:
         "settles_second",
         "source",
         "stream",
+        "streamed_to",
         "streaming",
         "target",
         "targeted",
@@ -354,6 +355,8 @@ class Link:
         """True for links the edge module opened on behalf of local clients."""
         self.streaming = False
         """True for links that carry one streaming delivery at a time."""
+        self.streamed_to: str | None = None
+        """Of an OUT link for these: the key of the address of the last one."""
         self.begins_early = False
         """On an IN link: a delivery may have to be passed on before much of it is here."""
         self.replenish_on_arrival = connection.role.is_between_routers

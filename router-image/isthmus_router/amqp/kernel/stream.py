@@ -146,7 +146,7 @@ class Streams:
         if stream.consume is not None:
             self._collect(stream, stream.head)
         for sink in sinks:
-            out = self._out_link(sink)
+            out = self._out_link(sink, None if route.address is None else route.address.key)
             if out is not None and not fits(out, known):
                 if isinstance(record, Fanout):
                     record.outcome = PN_REJECTED
@@ -170,7 +170,9 @@ class Streams:
             forwarder.settlement.replenish(link)
         return self.pump(stream)
 
-    def _out_link(self, sink: Link | Hop) -> Link | None:
+    def _out_link(self, sink: Link | Hop, address: str | None) -> Link | None:
+        """The link for a stream to `address`. One on which an earlier stream may still wait at the other router, as it
+        is not settled, serves only the same address: streams for others would wait behind it."""
         if isinstance(sink, Hop):
             connection = sink.connection_for_stream()
         elif sink.connection.takes_streams:
@@ -178,13 +180,16 @@ class Streams:
         else:
             return sink
         idle = connection.idle_streams
-        for _ in range(len(idle)):
+        for _ in range(min(len(idle), IDLE_LINKS)):
             link = idle.popleft()
             if link in connection.links:
-                if not is_shut(link):
+                if not is_shut(link) and (not link.unsettled or link.streamed_to == address):
+                    link.streamed_to = address
                     return link
-                idle.append(link)  # the end of the last stream is still to be sent
-        return self._open(connection)
+                idle.append(link)  # the end of the last stream is still to be sent, perhaps
+        link = self._open(connection)
+        link.streamed_to = address
+        return link
 
     def _open(self, connection: Connection) -> Link:
         """A new streaming link; on an inter-router control connection it is one more inter-router link."""
