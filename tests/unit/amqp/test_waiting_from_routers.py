@@ -8,8 +8,9 @@ import pytest
 from proton import Delivery
 from tests.unit.amqp.rig import Peer, Rig
 
-from isthmus_router.amqp.kernel import parking
+from isthmus_router.amqp.kernel import parking, stream
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_STREAMING_LINKS
 
 WHOLE = b"\x00\x53\x77\xb0\x00\x00\x0f\xa0" + bytes(4000)
 PLACE = len(WHOLE) + parking.PLACE_BYTES
@@ -129,3 +130,27 @@ def test_a_message_that_is_larger_than_the_window_is_aborted(rig: Rig) -> None:
     slow.flow(2)
     rig.settle_down()
     assert len(consumers.deliveries[slow.name]) == 1
+
+
+@pytest.mark.parametrize("unsettled", [4, 5])
+def test_links_with_unsettled_streams_have_a_bounded_number(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, unsettled: int
+) -> None:
+    monkeypatch.setattr(stream, "MOST_UNSETTLED_LINKS", 4)
+    monkeypatch.setattr(stream, "is_shut", lambda _: False)  # the peer begins no session for them
+    edge = rig.connect(Role.EDGE)
+    link_of(edge, "other", receiver=True)
+    (connection,) = [one for one in rig.core.connections.values() if one.role is Role.EDGE]
+    connection.offered_capabilities = frozenset((CAPABILITY_STREAMING_LINKS,))
+    (sink,) = connection.links
+    streams = rig.driver.forwarder.streams
+    for number in range(unsettled):
+        link = streams._out_link(sink, f"address {number}")
+        assert link is not None
+        link.unsettled[number] = None  # type: ignore[assignment,index]
+    for link in tuple(connection.links - {sink}):
+        connection.idle_streams.append(link)
+    oldest = connection.idle_streams[0]
+    assert (streams._out_link(sink, "another") is oldest) is (unsettled > 4)
+    for link in connection.links:
+        link.unsettled.clear()

@@ -66,6 +66,9 @@ CONNECTION_COLLECTED_HIGH, ROUTER_COLLECTED_HIGH = COLLECTED_BYTES, 8 * COLLECTE
 clients."""
 IDLE_LINKS = 32
 """Streaming links that a connection keeps for the next streams."""
+MOST_UNSETTLED_LINKS = 256
+"""Links that have sent a stream which is not settled, of one connection. If there are more, the one that has waited for
+longest serves other addresses too."""
 
 
 class Streams:
@@ -172,7 +175,7 @@ class Streams:
 
     def _out_link(self, sink: Link | Hop, address: str | None) -> Link | None:
         """The link for a stream to `address`. One on which an earlier stream may still wait at the other router, as it
-        is not settled, serves only the same address: streams for others would wait behind it."""
+        is not settled, serves only the same address unless there are many: streams for others would wait behind it."""
         if isinstance(sink, Hop):
             connection = sink.connection_for_stream()
         elif sink.connection.takes_streams:
@@ -180,10 +183,11 @@ class Streams:
         else:
             return sink
         idle = connection.idle_streams
+        crowded = len(idle) > MOST_UNSETTLED_LINKS
         for _ in range(min(len(idle), IDLE_LINKS)):
             link = idle.popleft()
             if link in connection.links:
-                if not is_shut(link) and (not link.unsettled or link.streamed_to == address):
+                if not is_shut(link) and (crowded or not link.unsettled or link.streamed_to == address):
                     link.streamed_to = address
                     return link
                 idle.append(link)  # the end of the last stream is still to be sent, perhaps
