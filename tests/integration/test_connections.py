@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import time
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -237,7 +238,13 @@ def test_detach_while_deliveries_are_under_way(clients: Clients, router: Router)
         extra = consumer.receiver("churn", credit=5, accept=turn % 2 == 0)
         for number in range(20):
             sent.append(sender.await_credit().send(f"{turn}-{number}"))
-        clients.until(lambda link=extra: link.received, "its first message")  # type: ignore[misc]
+        clients.until(
+            lambda link=extra: link.received,  # type: ignore[misc]
+            lambda link=extra: (  # type: ignore[misc]
+                f"its first message; credit {link.link.credit}, {len(anchor.received)} came to the other one, outcomes "
+                f"{Counter(item.outcome for item in sent)}"
+            ),
+        )
         extra.link.close()
     clients.until(lambda: all(item.outcome is not None for item in sent), "all outcomes")
     outcomes = {item.outcome for item in sent}
