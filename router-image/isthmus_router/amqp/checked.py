@@ -36,6 +36,9 @@ LONG_TAG = Condition("amqp:invalid-field", f"a delivery tag has more than {MOST_
 MOST_ITEMS_OF_STATE = 256
 """In what belongs to the state of a delivery: one disposition gives it to thousands, and each has its own copy."""
 
+_COMPOUND = frozenset((lib.PN_ARRAY, lib.PN_DESCRIBED, lib.PN_LIST, lib.PN_MAP))
+_VALUES_PER_ITEM = 4
+"""Nodes of the engine for each value that counts: of a described one also its descriptor, and what is around both."""
 _STANDARD_STATES = range(lib.PN_RECEIVED, lib.PN_MODIFIED + 1)
 
 
@@ -52,9 +55,43 @@ def read_data(data: Pointer, most_items: int = MOST_ITEMS) -> Any:
         raise DecodeError("the value is incomplete", 0)
     if size > MOST_BYTES:
         raise DecodeError(f"more than {MOST_BYTES} bytes in one field", 0)
+    _check_arrays(data, most_items)
     buffer = ffi.new("char[]", size)
     written = lib.pn_data_encode(data, buffer, size)
     return decode_all(ffi.unpack(buffer, max(written, 0)), most=most_items)
+
+
+def _check_arrays(data: Pointer, most_items: int) -> None:
+    """Raise DecodeError for an array with an element that is not of its type, or for more values than that.
+
+    If the constructor of an array has a descriptor behind its descriptor, the engine takes the second one for an
+    element. It encodes each element as the type of the array: a number as a string, whose bytes it reads from anywhere.
+    """
+    around: list[tuple[int | None, bool]] = []
+    element, is_descriptor, count = None, False, 0
+    lib.pn_data_rewind(data)
+    while True:
+        if lib.pn_data_next(data):
+            count += 1
+            if count > _VALUES_PER_ITEM * most_items:
+                raise DecodeError(f"more than {most_items} values", 0)
+            kind = lib.pn_data_type(data)
+            if is_descriptor:
+                is_descriptor = False
+            elif element is not None and kind != element:
+                raise DecodeError("an array has elements of different types", 0)
+            if kind in _COMPOUND:
+                around.append((element, is_descriptor))
+                is_array = kind == lib.PN_ARRAY
+                element = lib.pn_data_get_array_type(data) if is_array else None
+                is_descriptor = is_array and lib.pn_data_is_array_described(data)
+                lib.pn_data_enter(data)
+        elif around:
+            lib.pn_data_exit(data)
+            element, is_descriptor = around.pop()
+        else:
+            break
+    lib.pn_data_rewind(data)
 
 
 def read_text(pointer: Pointer) -> str | None:

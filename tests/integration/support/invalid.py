@@ -25,6 +25,8 @@ INVALID = {
     "an array of an unknown type": bytes.fromhex("e00301460a"),
     "an array of descriptors": bytes.fromhex("e00401005301"),
     "an array with a described type that ends": bytes.fromhex("e0020100"),
+    "an array with a descriptor behind its descriptor": bytes.fromhex("e007010053010053 44a00141"),
+    "the same in a list": list_of(bytes.fromhex("e007010053010053 44a00141")),
     "an array in a list that is too short": list_of(bytes.fromhex("e00345527f")),
     "a list that is too short": bytes.fromhex("c00305a161"),
     "a map of an odd number": bytes.fromhex("c10301a100"),
