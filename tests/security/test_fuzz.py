@@ -10,16 +10,27 @@ import pytest
 
 CONVERSATIONS = 100
 FIRST = {"compiled": 2000, "python": 2050}
+FOUND = (71015606, 71016692)
+"""Conversations in which something was wrong once."""
 
 
 @pytest.mark.parametrize("kernel", FIRST)
 def test_a_router_survives_random_conversations(kernel: str, tmp_path: Path) -> None:
-    last = tmp_path / "last"
+    survives(kernel, FIRST[kernel], CONVERSATIONS, tmp_path / "last")
+
+
+@pytest.mark.parametrize("kernel", FIRST)
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once(kernel: str, seed: int, tmp_path: Path) -> None:
+    survives(kernel, seed, 1, tmp_path / "last")
+
+
+def survives(kernel: str, first: int, conversations: int, last: Path) -> None:
     arguments = [
         "--conversations",
-        CONVERSATIONS,
+        conversations,
         "--seed",
-        FIRST[kernel],
+        first,
         "--kernel",
         kernel,
         "--last",

@@ -10,6 +10,7 @@ of the skupper-router family exchange (annotations version 2): a described list
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from isthmus_router.message.types import DecodeError, UInt, decode, encode
 
@@ -43,6 +44,12 @@ class SectionError(ValueError):
     def __init__(self, description: str, condition: str = "amqp:decode-error") -> None:
         super().__init__(description)
         self.condition = condition
+
+    def without_frames(self) -> Self:
+        """The same, without references to the calls in which it was raised. If a variable of such a call has the error,
+        both are in a cycle, and what the call has waits for a collection of garbage."""
+        self.__context__ = self.__cause__ = None
+        return self.with_traceback(None)
 
 
 class IncompleteError(Exception):

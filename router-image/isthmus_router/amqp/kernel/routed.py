@@ -194,7 +194,7 @@ class RoutedLinks:
         except IncompleteError:
             error = SectionError(f"no user-id within the first {size} bytes", UNAUTHORIZED)
         except SectionError as found:
-            error = found.with_traceback(None)  # which refers to this call
+            error = found.without_frames()
         partial = pn_delivery_partial(pn)
         self._reject(link, out, pn, error)
         if partial:

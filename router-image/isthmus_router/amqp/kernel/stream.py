@@ -101,7 +101,7 @@ class Streams:
                 route = forwarder.lookup.find(link, size, complete=False)
                 skip, to = forwarder.lookup.skip, forwarder.lookup.to
             except SectionError as error:
-                failure = error.with_traceback(None)  # which refers to this call
+                failure = error.without_frames()
             except IncompleteError:
                 failure = SectionError(f"no address within the first {size} bytes")
         route.deliveries += 1
