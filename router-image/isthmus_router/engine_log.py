@@ -29,7 +29,9 @@ def _report(_context: int, _subsystem: int, severity: int, text: bytes) -> None:
         return
     level = logging.CRITICAL if severity == _CRITICAL else logging.DEBUG
     if log.isEnabledFor(level):
-        log.log(level, "engine report", extra={"reason": text.decode(errors="replace")})
+        log.log(
+            level, "engine report", extra={"event": "engine.report", "reason": text.decode(errors="replace")}
+        )
 
 
 _sink = _Sink(_report)

@@ -22,7 +22,7 @@ def test_remarks_that_a_peer_causes(routers: Routers, shown: bool) -> None:
             pass
     router.stop()  # which fails if anything in the log is no JSON
     lines = [json.loads(line) for line in router.log.splitlines()]
-    told = [line for line in lines if line["message"] == "engine report"]
+    told = [line for line in lines if line.get("event") == "engine.report"]
     assert ["max-frame" in line["reason"] for line in told] == [True] * shown
 
 

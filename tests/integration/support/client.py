@@ -363,7 +363,8 @@ class Clients:
     def until(
         self, condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        """Move bytes for every client until `condition` is true; fails with `what`, or its result, after `timeout`."""
+        """Move bytes for every client until `condition` is true. After `timeout` seconds, fail with the text `what`, or
+        with the text that it returns."""
         deadline = time.monotonic() + timeout
         while True:
             self._write()

@@ -39,7 +39,8 @@ CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
 connections as well: what their senders have waiting anywhere, on all links together. From a connection of another
 router as much may wait as between routers."""
 LEAST_WAITING = 16
-"""Messages that may wait for each receiver beyond that, up to twice as much: it may just be about to give credit."""
+"""Messages that may wait for each receiver when more than that waits, until twice as much does. A receiver that gives
+credit again and again gets its messages so."""
 CONNECTION_PARKED_LOW = 8 * 1024 * 1024
 PLACE_BYTES = 256
 """What a message that waits takes besides its bytes."""

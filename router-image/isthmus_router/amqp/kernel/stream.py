@@ -67,8 +67,8 @@ clients."""
 IDLE_LINKS = 32
 """Streaming links that a connection keeps for the next streams."""
 MOST_UNSETTLED_LINKS = 256
-"""Links that have sent a stream which is not settled, of one connection. If there are more, the one that has waited for
-longest serves other addresses too."""
+"""Idle streaming links of one connection. If there are more, a link with an unsettled message serves other addresses
+too, and the link that has been idle for longest comes first."""
 
 
 class Streams:
