@@ -1,4 +1,4 @@
-"""A few hundred random conversations with a router in memory; `make fuzz` holds more of them."""
+"""Random conversations with a router in memory, of which `make fuzz` holds more, and random values."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ import pytest
 
 CONVERSATIONS = 100
 FIRST = {"compiled": 2000, "python": 2050}
-FOUND = (71015606, 71016692)
-"""Conversations in which something was wrong once."""
+VALUES = 300_000
 
 
 @pytest.mark.parametrize("kernel", FIRST)
 def test_a_router_survives_random_conversations(kernel: str, tmp_path: Path) -> None:
-    survives(kernel, FIRST[kernel], CONVERSATIONS, tmp_path / "last")
-
-
-@pytest.mark.parametrize("kernel", FIRST)
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once(kernel: str, seed: int, tmp_path: Path) -> None:
-    survives(kernel, seed, 1, tmp_path / "last")
-
-
-def survives(kernel: str, first: int, conversations: int, last: Path) -> None:
-    arguments = [
+    last = tmp_path / "last"
+    arguments = (
         "--conversations",
-        conversations,
+        CONVERSATIONS,
         "--seed",
-        first,
+        FIRST[kernel],
         "--kernel",
         kernel,
         "--last",
         last,
-    ]
-    # In a process of its own: an engine that fails would end this one.
-    command = [sys.executable, "-m", "tests.security.fuzz", *map(str, arguments)]
+    )
+    status, output = run_alone("tests.security.fuzz", *arguments)
+    assert status == 0, f"status {status} at seed {last.read_text()}: {output}"
+
+
+def test_random_values_pass_the_border_unchanged_or_not_at_all() -> None:
+    status, output = run_alone("tests.security.fuzz.border", "--values", VALUES)
+    assert status == 0, f"status {status}: {output}"
+
+
+def run_alone(module: str, *arguments: object) -> tuple[int, str]:
+    """Exit status and errors of a process of its own: an engine that fails would end this one."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    shown = f"status {ended.returncode} at seed {last.read_text()}: {ended.stderr[-4000:]}"
-    assert ended.returncode == 0, shown
+    return ended.returncode, ended.stderr[-4000:]

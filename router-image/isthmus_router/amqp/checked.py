@@ -55,20 +55,23 @@ def read_data(data: Pointer, most_items: int = MOST_ITEMS) -> Any:
         raise DecodeError("the value is incomplete", 0)
     if size > MOST_BYTES:
         raise DecodeError(f"more than {MOST_BYTES} bytes in one field", 0)
-    _check_arrays(data, most_items)
+    _check_structure(data, most_items)
     buffer = ffi.new("char[]", size)
     written = lib.pn_data_encode(data, buffer, size)
     return decode_all(ffi.unpack(buffer, max(written, 0)), most=most_items)
 
 
-def _check_arrays(data: Pointer, most_items: int) -> None:
-    """Raise DecodeError for an array with an element that is not of its type, or for more values than that.
+def _check_structure(data: Pointer, most_items: int) -> None:
+    """Raise DecodeError for what the engine decodes wrongly, or for more values than that.
 
-    If the constructor of an array has a descriptor behind its descriptor, the engine takes the second one for an
-    element. It encodes each element as the type of the array: a number as a string, whose bytes it reads from anywhere.
+    - If the constructor of an array has a descriptor behind its descriptor, the engine takes the second one for an
+      element. It encodes each element as the type of the array: a number as a string, whose bytes it reads from
+      anywhere.
+    - If the value that a descriptor describes has a descriptor itself, the engine takes what follows both for a part of
+      the list or map before it.
     """
-    around: list[tuple[int | None, bool]] = []
-    element, is_descriptor, count = None, False, 0
+    around: list[tuple[int | None, bool, bool]] = []
+    element, is_descriptor, is_described, count = None, False, False, 0
     lib.pn_data_rewind(data)
     while True:
         if lib.pn_data_next(data):
@@ -80,15 +83,17 @@ def _check_arrays(data: Pointer, most_items: int) -> None:
                 is_descriptor = False
             elif element is not None and kind != element:
                 raise DecodeError("an array has elements of different types", 0)
+            elif is_described and kind == lib.PN_DESCRIBED:
+                raise DecodeError("the value behind a descriptor has a descriptor itself", 0)
             if kind in _COMPOUND:
-                around.append((element, is_descriptor))
-                is_array = kind == lib.PN_ARRAY
+                around.append((element, is_descriptor, is_described))
+                is_array, is_described = kind == lib.PN_ARRAY, kind == lib.PN_DESCRIBED
                 element = lib.pn_data_get_array_type(data) if is_array else None
-                is_descriptor = is_array and lib.pn_data_is_array_described(data)
+                is_descriptor = is_described or (is_array and lib.pn_data_is_array_described(data))
                 lib.pn_data_enter(data)
         elif around:
             lib.pn_data_exit(data)
-            element, is_descriptor = around.pop()
+            element, is_descriptor, is_described = around.pop()
         else:
             break
     lib.pn_data_rewind(data)

@@ -27,6 +27,7 @@ INVALID = {
     "an array with a described type that ends": bytes.fromhex("e0020100"),
     "an array with a descriptor behind its descriptor": bytes.fromhex("e007010053010053 44a00141"),
     "the same in a list": list_of(bytes.fromhex("e007010053010053 44a00141")),
+    "a described value that has a described value": list_of(b"\x00\x53\x01\x00\x53\x02\x41", b"\x42"),
     "an array in a list that is too short": list_of(bytes.fromhex("e00345527f")),
     "a list that is too short": bytes.fromhex("c00305a161"),
     "a map of an odd number": bytes.fromhex("c10301a100"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.integration.support.invalid import INVALID, SWALLOWED
+from tests.security.fuzz.encodings import spoilt_encoding
 
 from isthmus_router.message.types import (
     Array,
@@ -34,36 +35,10 @@ SIZES = (0, 1, 8, 31, 32, 33, 255, 256, 1000)
 EDGES = (0, 1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1)
 DESCRIPTORS = (*range(0x10, 0x19), 0x1D, *range(0x23, 0x36), *range(0x40, 0x45), *range(0x70, 0x79), 0, 2**40)
 BROKEN = tuple(Encoded(value) for value in (INVALID | SWALLOWED).values())
-CODES = bytes(range(0x40, 0x46)) + bytes(
-    (0x50, 0x53, 0x56, 0x60, 0x70, 0x80, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB3)
-)
 
 
 def _text(chance: random.Random) -> str:
     return "".join(chance.choice("aä/.$\0_") for _ in range(chance.choice(SIZES)))
-
-
-def _array(chance: random.Random) -> Encoded:
-    """Of any element type and any count, with as many bytes as there happen to be."""
-    content = bytes((chance.choice(CODES),)) + chance.randbytes(chance.choice((0, 1, 4, 16, 100)))
-    count = chance.choice((0, 1, 4, 16, 100, 255))
-    if chance.random() < 0.7:
-        return Encoded(b"\xe0" + bytes((len(content) + 1, count)) + content)
-    many = chance.choice((count, 65_535, 2**31, 2**32 - 1))
-    return Encoded(b"\xf0" + (len(content) + 4).to_bytes(4) + many.to_bytes(4) + content)
-
-
-def _compound(chance: random.Random, depth: int) -> Encoded:
-    """A list, a map or a described value whose size or count may be another one than its content has."""
-    items = [encoded(chance, depth - 1) for _ in range(chance.randrange(6))]
-    content = b"".join(items)
-    size, count = len(content) + 4, len(items)
-    if chance.random() < 0.3:
-        size += chance.choice((-1, 1, 100))
-        count += chance.choice((-1, 1, 1000))
-    code = chance.choice((b"\xd0", b"\xd0", b"\xd1"))
-    whole = code + max(0, size).to_bytes(4) + max(0, count).to_bytes(4) + content
-    return Encoded(b"\x00\x53" + bytes((chance.randrange(256),)) + whole if chance.random() < 0.3 else whole)
 
 
 _SCALARS: tuple[Callable[[random.Random], Any], ...] = (
@@ -90,7 +65,7 @@ _SCALARS: tuple[Callable[[random.Random], Any], ...] = (
     lambda chance: Symbol("s" * chance.choice(SIZES)),
     lambda chance: chance.choice(BROKEN),
     lambda chance: Encoded(chance.randbytes(chance.choice((1, 2, 5, 20)))),
-    _array,
+    lambda chance: Encoded(spoilt_encoding(chance)),
 )
 
 
@@ -100,7 +75,7 @@ def value(chance: random.Random, depth: int = 3) -> Any:
     if depth == 0 or kind < 0.7:
         return chance.choice(_SCALARS)(chance)
     if kind < 0.8:
-        return _compound(chance, depth)
+        return Encoded(spoilt_encoding(chance))
     if kind < 0.85:
         return {chance.choice(("a", Symbol("b"), ULong(3))): value(chance, depth - 1)}
     if kind < 0.9:

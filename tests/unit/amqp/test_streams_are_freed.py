@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from proton import Delivery
 from tests.unit.amqp.garbage import nothing_left_to_collect
 from tests.unit.amqp.rig import Peer, Rig
+from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.config import parse
 from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.roles import Role
+from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.policy.enforcer import PolicyEnforcer
+
+POLICY = [
+    ["policy", {"enableVhostPolicy": True, "defaultVhost": "$default"}],
+    [
+        "vhost",
+        {
+            "hostname": "$default",
+            "allowUnknownUser": True,
+            "groups": {"$default": {"remoteHosts": "*", "targets": "*"}},
+        },
+    ],
+]
+TRUNCATED_USER_ID = bytes.fromhex("005373 c01002 40 a0ff")
 
 HEAD, REST = b"\x00\x53\x75\xb0" + (140_000).to_bytes(4) + bytes(100_000), bytes(40_000)
 
@@ -95,3 +114,24 @@ def test_a_malformed_one(rig: Rig) -> None:
     """The sender names the address in each message, and this one has none where it is to be."""
     _, link = attached(rig, None)
     say(rig, link, b"\x00\x53\x73\x40" + HEAD)
+
+
+def test_a_malformed_one_of_a_routed_link(rig: Rig) -> None:
+    """Its `user-id`, which the policy compares, ends too early."""
+    rig.driver.policy = PolicyEnforcer(rig.core, parse(json.dumps(POLICY), "a policy"))
+    routing = LinkRouting(rig.core, lambda: 0.0, lambda *_: None)
+    routing.configure([LINK_ROUTE])
+    container = OwnEnd(rig, "shelf", Role.ROUTE_CONTAINER)
+    rig.peers.append(container)
+    rig.settle_down()
+    peer, link = attached(rig, "b2.x")
+    (inner,) = container.attached
+    inner.flow(10)
+    rig.settle_down()
+    delivery = link.delivery("one")
+    link.send(TRUNCATED_USER_ID)
+    link.advance()
+    rig.settle_down()
+    assert delivery.remote_state == Delivery.REJECTED
+    assert "truncated" in delivery.remote.condition.description
+    peer.drop()
