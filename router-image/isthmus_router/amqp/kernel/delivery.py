@@ -192,6 +192,30 @@ class Branch:
         self.waiting = None
 
 
+class Collected:
+    """What has arrived of a message, in parts: it is not moved when it grows, which leaves holes in the memory."""
+
+    __slots__ = ("_parts", "size")
+
+    def __init__(self) -> None:
+        self._parts: list[bytearray] = []
+        self.size = 0
+
+    def add(self, data: bytes | memoryview) -> None:
+        """The next bytes."""
+        if not self._parts or len(self._parts[-1]) >= CHUNK_BYTES:
+            self._parts.append(bytearray())
+        self._parts[-1] += data
+        self.size += len(data)
+
+    def take(self) -> bytes:
+        """All of it, which is not kept any longer."""
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        self.size = 0
+        return whole
+
+
 class Stream:
     """A delivery that is passed on while it arrives."""
 
@@ -233,7 +257,7 @@ class Stream:
         """What gets the message, which is collected after all, as it is for this router itself."""
         self.consumer: SettlingConsumer | None = None
         """If that settles it later."""
-        self.collected = bytearray()
+        self.collected = Collected()
         self.up_to_date = False
         """All that has arrived is passed on: nothing can be done until more arrives."""
 

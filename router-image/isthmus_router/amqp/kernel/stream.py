@@ -351,7 +351,7 @@ class Streams:
 
     def _collect(self, stream: Stream, data: bytes | memoryview) -> None:
         connection, size = stream.link.connection, len(data)
-        if len(stream.collected) + size > COLLECTED_BYTES:
+        if stream.collected.size + size > COLLECTED_BYTES:
             error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
         elif connection.collected_bytes + size > (most := _most_collected(connection)):
             reason = (
@@ -359,7 +359,7 @@ class Streams:
             )
             error = SectionError(reason, "amqp:resource-limit-exceeded")
         else:
-            stream.collected += data
+            stream.collected.add(data)
             connection.collected_bytes += size
             return
         stream.consume = None
@@ -370,8 +370,7 @@ class Streams:
     @staticmethod
     def _take_collected(stream: Stream) -> bytes:
         """What has been collected of a message; the stream has it no longer."""
-        data = bytes(stream.collected)
-        stream.collected.clear()
+        data = stream.collected.take()
         stream.link.connection.collected_bytes -= len(data)
         return data
 
