@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import socket
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -325,3 +327,25 @@ def test_connections_with_many_events_share_turns_and_others_come_first(rig: Rig
     assert longest <= driver.TURN_SECONDS + 0.001
     rig.settle_down()
     assert not any(peer.router_side.unfinished for peer in busy)
+
+
+def test_those_that_a_turn_does_not_reach_have_the_next_one(rig: Rig) -> None:
+    """Even if those that had their turn ask for no other one, and no socket is ready."""
+    served: list[int] = []
+
+    class Waiting:
+        """A connection whose events, all of them, take longer than a turn."""
+
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def go_on(self) -> None:
+            served.append(self._number)
+
+    rig.driver.turn_seconds = 0.01
+    with patch.object(driver, "time", SimpleNamespace(monotonic=lambda: float(len(served)))):
+        for number in range(5):
+            rig.driver.postpone(Waiting(number))  # type: ignore[arg-type]
+        for _ in range(10):
+            rig.loop.run_until_complete(asyncio.sleep(0))
+    assert served == [0, 1, 2, 3, 4]
