@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.integration.support.by_hand import AMPLE, ByHand, begin_frame, receive_from
+from tests.integration.support.by_hand import AMPLE, ByHand, begin_frame, open_frame, receive_from
 from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, END, frame
 from tests.integration.support.routers import Router, Routers
 from tests.security.support.canary import Canary
@@ -88,4 +88,29 @@ def test_a_channel_is_used_again_at_once(attacked: Router) -> None:
             assert peer.expect(ATTACH)[0].field(0) == "from any 0"
         peer.send(frame(CLOSE, []))
         assert peer.expect(CLOSE)[0].field(0) is None
+    canary.report.check()
+
+
+def with_channels(router: Router, channels: int) -> ByHand:
+    """A peer that allows so many channels, and has begun a session on the first one."""
+    return ByHand(router.port, opened=open_frame(None, None, None, UShort(channels - 1)))
+
+
+def test_each_channel_is_used_again_at_once(attacked: Router) -> None:
+    """The engine would write the begins before the ends, and so find no channel, and write nothing any more."""
+    with Canary(attacked) as canary:
+        for channels in (1, 2, 5):
+            for times in (1, 2, 7):
+                with with_channels(attacked, channels) as peer:
+                    others = range(1, channels)
+                    peer.send(b"".join(map(begin_frame, others)))
+                    for _ in others:
+                        peer.expect(BEGIN)
+                    everywhere = b"".join(end(channel) + begin_frame(channel) for channel in range(channels))
+                    peer.send(everywhere * times + receive_from("any"))
+                    for _ in range(channels * times):
+                        peer.expect(END)
+                    assert peer.expect(ATTACH)[0].field(0) == "from any 0"
+                    peer.send(frame(CLOSE, []))
+                    assert peer.expect(CLOSE)[0].field(0) is None
     canary.report.check()

@@ -100,6 +100,8 @@ class AmqpConnection(ConnectionState):
         self.opened = False
         self.leaving = False
         """Its links are forgotten, one after the other; the engine must keep them until that is done."""
+        self.waits_for_write = False
+        """The event at the head is to be dealt with when everything has been written."""
         self.peer_left = False
         """Nothing more will arrive."""
         self.owed = 0
@@ -253,7 +255,7 @@ class AmqpConnection(ConnectionState):
         if everything is self.unfinished:
             self.unfinished = not everything
             self._watch()
-        if not everything:
+        if not everything and not self.waits_for_write:
             self.driver.postpone(self)
 
     def go_on(self) -> None:
@@ -326,6 +328,9 @@ class AmqpConnection(ConnectionState):
             self._watch()
         if result == BLOCKED:
             return
+        if self.waits_for_write:
+            self.waits_for_write = False
+            self.driver.postpone(self)
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
             self.held.keep(stalled)

@@ -57,6 +57,7 @@ LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 
 TO_ITSELF = Condition("amqp:not-allowed", "the router has connected to itself")
 OPEN_TWICE = Condition("amqp:not-allowed", "the connection was opened twice")
+NO_CHANNEL = Condition(RESOURCE_LIMIT, "as many sessions are open as both ends allow each other")
 SESSION_TWICE = Condition("amqp:not-allowed", "a session was begun or ended twice")
 """The engine takes it, and goes on using the session when it is freed."""
 NO_NODE = Condition("amqp:not-found", "the container's answer to the attach names no address")
@@ -378,17 +379,24 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
     connection.leave_core()
 
 
-def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
     if not connection.opened and not connection.close_reason:
         connection.abort("the peer began a session before it opened the connection")
-        return
+        return None
     session = lib.pn_event_session(event)
+    begun_here = not lib.pn_session_state(session) & _LOCAL_UNINIT
+    if not begun_here and connection.sessions.lacks_channel():
+        if connection.sessions.waits_for_channel():
+            connection.waits_for_write = True
+            return AGAIN
+        connection.break_off(NO_CHANNEL)
+        return None
     if not connection.sessions.peer_began(session):
         connection.break_off(SESSION_TWICE)
-        return
-    if not lib.pn_session_state(session) & _LOCAL_UNINIT:
+        return None
+    if begun_here:
         connection.session_answered(session)
-        return
+        return None
     connection.sessions.bound(session)
     grant: Grant | None = connection.core.grant if connection.core is not None else None
     if grant is not None and 0 < grant.max_sessions < connection.sessions.count:
@@ -399,10 +407,11 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         lib.pn_session_open(session)
         lib.pn_session_close(session)
         connection.driver.touch(connection)
-        return
+        return None
     if connection.answers.due(session):
         lib.pn_session_open(session)
         connection.driver.touch(connection)
+    return None
 
 
 def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
@@ -424,10 +433,8 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     if len(links) > MANY_LINKS or connection.freeing.is_freeing(session):
         return AGAIN
     connection.session_ended(session)
-    lib.pn_session_close(session)
-    lib.pn_session_free(session)
+    connection.sessions.end(session)
     connection.owes()
-    connection.driver.touch(connection)
     return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from cproton_ffi import lib
+import cproton_ffi
+from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer
 from isthmus_router.amqp.handle_max import links_allowed
@@ -47,6 +49,16 @@ CHEAP_BYTES = 16 * 1024 * 1024
 USUAL_LINKS = 256
 """The router assumes that a peer allows so many in a session, until the peer has begun its first session."""
 
+_library = ctypes.CDLL(
+    cproton_ffi.__file__
+)  # the one that is loaded already; its binding has not all functions
+_set_mark = _library.pn_session_set_context
+_set_mark.argtypes, _set_mark.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+_mark_of = _library.pn_session_get_context
+_mark_of.argtypes, _mark_of.restype = (ctypes.c_void_p,), ctypes.c_void_p
+_ENDED = 1
+"""Mark of a session of the engine's that the peer has ended: another one may have the same address later."""
+
 
 class Sessions:
     """Those of one connection, begun by either end."""
@@ -85,6 +97,10 @@ class Sessions:
         The engine still reports a flow for a delivery that was aborted and could not be written. It would finalize
         the session with this event, and the link twice.
         """
+        self._unwritten_ends: set[Pointer] = set()
+        """Sessions whose ends by the router the engine has not written yet, so that they still have channels."""
+        self._without_channel: set[Pointer] = set()
+        """Ended sessions whose ends are written, until the engine is done with them."""
         self._streams_of_peer: dict[Pointer, int] = {}
         """Sessions of another router's streams, with the part of `STREAMS_BYTES` that each has taken."""
         self._room_for_streams = STREAMS_BYTES
@@ -129,6 +145,29 @@ class Sessions:
         allowed: int = lib.pn_transport_get_channel_max(self._connection.transport) + 1
         return allowed - self.count
 
+    def lacks_channel(self) -> bool:
+        """Whether the router has no channel for one more session.
+
+        The engine writes nothing any more when it finds none.
+        """
+        return self._free() + len(self._without_channel) <= 0
+
+    def waits_for_channel(self) -> bool:
+        """Whether a channel is free when everything has been written.
+
+        A peer may begin a session on the channel of one that it has just ended (AMQP 1.0, 2.5.5), but the engine
+        writes begins before ends.
+        """
+        return bool(self._unwritten_ends)
+
+    def end(self, session: Pointer) -> None:
+        """Answer the end of a session, which is of no use any more."""
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
+        self._unwritten_ends.add(session)
+        self._connection.after_write = True
+        self._connection.driver.touch(self._connection)
+
     def begin_another(self) -> Pointer | None:
         """A new session of its own; None when the two ends allow no more."""
         return self._begin() if self._free() > 0 else None
@@ -162,7 +201,7 @@ class Sessions:
 
         The peer can name a session that it has ended until the engine has written the router's end.
         """
-        if session in self._begun or session in self._ended:
+        if session in self._begun or _mark_of(_address(session)):
             return False
         self._begun.add(session)
         self._allowed[session] = self._usual = links_allowed(session)
@@ -232,6 +271,7 @@ class Sessions:
         self._idle.pop(session, None)
         lib.pn_incref(session)
         self._ended.add(session)
+        _set_mark(_address(session), _ENDED)
         for key, known in list(self._shared.items()):
             if known == session:
                 del self._shared[key]
@@ -258,7 +298,6 @@ class Sessions:
             self._with_many_links.remove(session)
             self._limit_reads()
         self._room_for_streams += self._streams_of_peer.pop(session, 0)
-        self.count -= 1
         self._connection.outgoing.ended(session)
 
     def written(self) -> bool:
@@ -268,14 +307,18 @@ class Sessions:
                 if session in self._handles:
                     self._handles[session] -= 1
             self._returned.clear()
+            self._without_channel |= self._unwritten_ends
+            self._unwritten_ends.clear()
         self._finished = dict.fromkeys(self._finished, True)
-        return bool(self._finished or self._returned)
+        return bool(self._finished or self._returned or self._unwritten_ends)
 
     def dealt_with(self) -> None:
         """All events have been dealt with: the engine may have the sessions that were finished before it wrote."""
         for session in [session for session, written in self._finished.items() if written]:
             del self._finished[session]
+            self._without_channel.discard(session)
             lib.pn_decref(session)
+            self.count -= 1
 
     def release(self) -> None:
         """The connection is over, and its events are gone: the engine may have what is held of it."""
@@ -433,3 +476,7 @@ class Sessions:
             self._streams_of_peer[session] = capacity = part
             self._room_for_streams -= part
         lib.pn_session_set_incoming_capacity(session, capacity)
+
+
+def _address(session: Pointer) -> int:
+    return int(ffi.cast("uintptr_t", session))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import patch
 
-from tests.integration.support.raw import BEGIN, CLOSE, END, FLOW, TRANSFER, frame
+import pytest
+from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, END, FLOW, TRANSFER, frame
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, performatives
@@ -151,3 +153,43 @@ def test_a_session_is_held_until_the_last_event_of_its_links_is_dealt_with(rig: 
     rig.settle_down()
     assert peer.router_side.sessions.count == 1
     assert not list(performatives(peer.heard, CLOSE))
+
+
+def with_sessions(rig: Rig, count: int) -> RawPeer:
+    """A peer that has begun so many of the 11 that it allows."""
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    for channel in range(2, count):
+        peer.begin(channel)
+    rig.settle_down()
+    return peer
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_all_channels_are_used_again_at_once(rig: Rig, times: int) -> None:
+    """The engine would write the begins before the ends, find no channel, and write nothing any more."""
+    peer = with_sessions(rig, 11)
+    for channel in [*range(11)] * times:
+        peer.say(end(channel))
+        peer.begin(channel)
+    peer.attach(0, 0, True, "balanced/a", None)
+    rig.settle_down()
+    assert len(list(performatives(peer.heard, END))) == 11 * times
+    assert len(list(performatives(peer.heard, BEGIN))) == 11 * (1 + times)
+    assert len(list(performatives(peer.heard, ATTACH))) == 1
+    assert peer.router_side.sessions.count == 11
+
+
+def test_an_ended_session_is_named_while_the_engine_writes_nothing(rig: Rig) -> None:
+    """The engine has found no channel for the last session, and keeps the one that has ended without an answer."""
+    peer = with_sessions(rig, 9)
+    side = peer.router_side
+    with patch.object(side.sessions, "lacks_channel", lambda: False):
+        for channel in (0, 0):
+            peer.say(end(channel))
+            peer.begin(channel)
+        peer.begin(9)
+        rig.settle_down()
+        peer.say(answer(9, 9))
+        rig.settle_down()
+    assert side.close_reason == "amqp:not-allowed: a session was begun or ended twice"
