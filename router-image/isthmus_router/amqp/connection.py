@@ -35,6 +35,7 @@ from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, LinkType
+from isthmus_router.engine_log import transports_with_errors, watch_transport
 from isthmus_router.groups.certificates import is_named
 from isthmus_router.message.types import DecodeError
 
@@ -85,6 +86,8 @@ class AmqpConnection(ConnectionState):
         peer: str,
     ) -> None:
         super().__init__(sock.fileno(), lib.pn_transport(), lib.pn_collector())
+        self._address = int(ffi.cast("intptr_t", self.transport))
+        watch_transport(self._address)
         self.driver = driver
         self.socket = sock
         self.settings = settings
@@ -445,6 +448,13 @@ class AmqpConnection(ConnectionState):
         self._timers.append(
             self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "the close could not be sent")
         )
+
+    def end_if_engine_has_stopped(self) -> None:
+        """Drop the socket if the engine writes nothing any more."""
+        if self._address in transports_with_errors and not condition_of(
+            lib.pn_transport_condition(self.transport)
+        ):
+            self.abort("the engine has stopped")
 
     def abort(self, reason: str) -> None:
         """Drop the socket without a close frame."""

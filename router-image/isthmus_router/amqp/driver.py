@@ -33,7 +33,7 @@ from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.credentials import REVOKED
-from isthmus_router.engine_log import redirect_engine_log
+from isthmus_router.engine_log import redirect_engine_log, transports_with_errors
 from isthmus_router.openssl import Revocations
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
@@ -115,6 +115,10 @@ class Driver:
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
             connection.io.sessions.second_passed()
+        if transports_with_errors:
+            for one in list(self.connections.values()):
+                one.end_if_engine_has_stopped()
+            transports_with_errors.clear()
         self._make_room()
         self.work(self.activity.look(self.core.connections.values()))
         self.work(self.forwarder.stalled.examine())

@@ -193,3 +193,23 @@ def test_an_ended_session_is_named_while_the_engine_writes_nothing(rig: Rig) -> 
         peer.say(answer(9, 9))
         rig.settle_down()
     assert side.close_reason == "amqp:not-allowed: a session was begun or ended twice"
+
+
+def test_a_connection_ends_whose_engine_has_stopped(rig: Rig) -> None:
+    """It has found no channel for a session."""
+    peer = with_sessions(rig, 11)
+    side = peer.router_side
+    with patch.object(side.sessions, "lacks_channel", lambda: False):
+        peer.say(end(0))
+        peer.begin(0)
+        rig.settle_down()
+    assert not side.closed
+    side.end_if_engine_has_stopped()
+    assert side.closed
+    assert side.close_reason == "the engine has stopped"
+
+
+def test_a_connection_stays_whose_engine_has_only_remarks(rig: Rig) -> None:
+    peer = with_sessions(rig, 2)
+    peer.router_side.end_if_engine_has_stopped()
+    assert not peer.router_side.closed
