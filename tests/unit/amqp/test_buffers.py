@@ -188,3 +188,20 @@ def test_buffers_are_found_with_an_allocator_that_separates_sizes() -> None:
     imported = [sys.executable, "-c", f"import {buffers.__name__}"]
     ended = subprocess.run(imported, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("left", [0, 1, 1000, len(LARGE) // 4 + 1])
+def test_what_waits_unread_gets_a_smaller_buffer(link: Any, left: int) -> None:
+    data = random.Random(2).randbytes(len(LARGE))
+    pn = delivery(link, 0, data)
+    large = capacity(pn)
+    buffer = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE]
+    _trim(buffer, len(data) - left, 0)
+    _append(buffer, data, large - len(data))  # it goes around the end
+    _trim(buffer, 0, large - len(data))
+    buffers.shrink(pn)
+    is_smaller = 0 < left * buffers.SHRINKING <= large
+    assert (capacity(pn) < large) is is_smaller
+    buffer, found = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE], ctypes.create_string_buffer(max(left, 1))
+    assert buffers._get(buffer, 0, left, found) == left
+    assert found.raw[:left] == data[len(data) - left :]

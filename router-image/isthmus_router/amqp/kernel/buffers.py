@@ -32,17 +32,20 @@ WRITTEN_AT_ONCE = 256
 """Deliveries that are examined after each write, at least; half of them if there are more."""
 MOST_RETAINED, MOST_SPARES = 128, 64
 """Large buffers of the process that deliveries retain though they are empty, and spare ones."""
+SHRINKING = 4
+"""A buffer of which more than this part is unread is not replaced by a smaller one."""
 LARGEST_SPARE = 128 * 1024
 """Capacity of such a buffer. A delivery needs no more while it goes on as it arrives."""
 
 _library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
-_buffer, _free, _capacity, _size, _append, _trim = (
+_buffer, _free, _capacity, _size, _append, _trim, _get = (
     _library.pn_buffer,
     _library.pn_buffer_free,
     _library.pn_buffer_capacity,
     _library.pn_buffer_size,
     _library.pn_buffer_append,
     _library.pn_buffer_trim,
+    _library.pn_buffer_get,
 )
 _buffer.restype, _buffer.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _free.restype, _free.argtypes = None, [ctypes.c_void_p]
@@ -50,6 +53,15 @@ for _of_buffer in (_capacity, _size):
     _of_buffer.restype, _of_buffer.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
 _append.restype, _append.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 _trim.restype, _trim.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+_get.restype, _get.argtypes = (
+    ctypes.c_size_t,
+    [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+    ],
+)
 _record = _library.pn_delivery_attachments
 _record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 
@@ -161,6 +173,22 @@ def release(pn: Pointer) -> None:
             _spares.append(before)
         else:
             _free(before)
+
+
+def shrink(pn: Pointer) -> None:
+    """Let a delivery that waits with little unread have a buffer for no more than that, in the place of a large one."""
+    words = _cast("uintptr_t *", pn)
+    before = words[BUFFER_PLACE]
+    held = _size(before)
+    if not 0 < held * SHRINKING <= _capacity(before) or _capacity(before) <= RETAINED_BYTES:
+        return
+    data = ctypes.create_string_buffer(held)
+    smaller = _buffer(held)
+    if smaller and _get(before, 0, held, data) == held and not _append(smaller, data, held):
+        words[BUFFER_PLACE] = smaller
+        _free(before)
+    elif smaller:
+        _free(smaller)
 
 
 def retain(connection: ConnectionState, pn: Pointer) -> None:

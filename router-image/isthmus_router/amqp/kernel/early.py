@@ -25,7 +25,8 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Stream
-from isthmus_router.amqp.kernel.handles import advance
+from isthmus_router.amqp.kernel.handles import advance, retain
+from isthmus_router.amqp.kernel.parking import much_waits
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.core.model import Link
 from isthmus_router.message.sections import FLAG_STREAMING, IncompleteError, SectionError, decode_annotations
@@ -89,11 +90,17 @@ class EarlyDeliveries:
             forwarder.settlement.count_message(link, size)
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))
             return True
-        if streams or size == CUT_THROUGH_BYTES or not pn_delivery_partial(pn):
+        if (
+            streams
+            or size == CUT_THROUGH_BYTES
+            or not pn_delivery_partial(pn)
+            or much_waits(link.connection)  # then no more is collected
+        ):
             return forwarder.streams.begin(link, pn, size)
         undecided.head = bytes(forwarder.view[:size])
         link.stream = undecided
         forwarder.parking.keep(undecided)
+        retain(link.connection.io, pn)
         forwarder.settlement.touch(link.connection)  # what was taken makes room in the session's window
         return False
 

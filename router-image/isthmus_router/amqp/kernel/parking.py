@@ -65,7 +65,7 @@ class Parking:
 
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
-        if record is not None and origin is not None and _is_crowded(out, origin.connection):
+        if record is not None and origin is not None and is_crowded(out, origin.connection):
             self._forwarder.settlement.outcome(record, PN_RELEASED, None)
             return
         item = Parked(out, payload, record, None if record is None else origin)
@@ -213,12 +213,7 @@ class Parking:
                     link.paused = True
 
     def keep(self, stream: Stream) -> None:
-        """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection.
-
-        Between routers, the windows of the streams' sessions bound them.
-        """
-        if stream.link.connection.role.is_between_routers:
-            return
+        """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection."""
         size = len(stream.head) + PLACE_BYTES
         stream.kept += size
         self._more_waits(stream.link.connection, size)
@@ -378,14 +373,19 @@ def is_boundless(out: Link) -> bool:
     return credit < 0 and (out.boundless or credit + unseen < 0)
 
 
-def _is_crowded(out: Link, connection: Connection) -> bool:
+def much_waits(connection: Connection) -> bool:
+    """Whether messages that came on a connection of another router may wait only for receivers with few of them."""
+    return connection.waiting_bytes > ROUTER_PARKED_HIGH and connection.role.is_between_routers
+
+
+def too_much_waits(connection: Connection) -> bool:
+    """Whether no more messages may wait that come on a connection of another router."""
+    return connection.waiting_bytes > 2 * ROUTER_PARKED_HIGH and connection.role.is_between_routers
+
+
+def is_crowded(out: Link, connection: Connection) -> bool:
     """Whether too much waits that came on a connection of another router for more to wait on an OUT link."""
-    waiting = connection.waiting_bytes
-    return (
-        waiting > ROUTER_PARKED_HIGH
-        and connection.role.is_between_routers
-        and (out.waiting >= LEAST_WAITING or waiting > 2 * ROUTER_PARKED_HIGH)
-    )
+    return much_waits(connection) and (out.waiting >= LEAST_WAITING or too_much_waits(connection))
 
 
 def too_many_unasked(out: Link) -> bool:

@@ -31,6 +31,7 @@ from cproton_ffi.lib import (
     pn_link_send,
 )
 
+from isthmus_router.amqp.kernel.buffers import shrink
 from isthmus_router.amqp.kernel.delivery import (
     CHUNK_BYTES,
     STREAM_OUTGOING_HIGH,
@@ -43,6 +44,7 @@ from isthmus_router.amqp.kernel.delivery import (
 )
 from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
 from isthmus_router.amqp.kernel.outgoing import has_room, is_shut
+from isthmus_router.amqp.kernel.parking import is_crowded, much_waits, too_much_waits
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.amqp.kernel.wide import MANY_RECEIVERS, WideStream, WideStreams
@@ -87,7 +89,8 @@ class Streams:
         if 0 < link.max_message_size < size:
             forwarder.too_large(link, pn)
             return False
-        if forwarder.copies.hold_up(link):
+        swamped = too_much_waits(link.connection)
+        if forwarder.copies.hold_up(link) and not swamped:
             link.stream = Postponed(link, pn, bytes(forwarder.view[:size]), None)
             forwarder.parking.keep(link.stream)
             return False
@@ -103,7 +106,8 @@ class Streams:
             except SectionError as error:
                 failure = error.without_frames()
             except IncompleteError:
-                failure = SectionError(f"no address within the first {size} bytes")
+                if size >= CHUNK_BYTES or not much_waits(link.connection):
+                    failure = SectionError(f"no address within the first {size} bytes")
         route.deliveries += 1
         load: PathLoad | None = None
         known = size - skip + pn_delivery_pending(pn)
@@ -117,6 +121,8 @@ class Streams:
                 sinks = [sink]
         else:
             sinks = list(route.sinks)
+        if swamped and (len(sinks) > MANY_RECEIVERS or forwarder.copies.hold_up(link)):
+            sinks, load = [], None  # it would have to wait in any case
         record: Delivery | None = None
         if settled:
             link.presettled += 1
@@ -171,7 +177,17 @@ class Streams:
                 forwarder.slow.watch(link)
         if settled or link.replenish_on_arrival:
             forwarder.settlement.replenish(link)
-        return self.pump(stream)
+        if self.pump(stream):
+            return True
+        if stream.kept and much_waits(link.connection):
+            self._bound(stream)
+        return False
+
+    def _bound(self, stream: Stream) -> None:
+        """Leave out receivers for which a stream would have to wait though too much of its connection waits."""
+        for branch in [one for one in stream.branches if one.pn is None]:
+            if stream.kept and is_crowded(branch.link, stream.link.connection):
+                self.drop(stream, branch)
 
     def _out_link(self, sink: Link | Hop, address: str | None) -> Link | None:
         """The link for a stream to `address`. One on which an earlier stream may still wait at the other router, as it
@@ -265,6 +281,8 @@ class Streams:
                 forwarder.settlement.replenish(link)
             return True
         if not self._started(stream):
+            retain(link.connection.io, pn)
+            shrink(pn)
             return False
         while True:
             size = min(pn_delivery_pending(pn), CHUNK_BYTES)
@@ -382,6 +400,7 @@ class Streams:
                 waits = True
         if stream.kept and not waits:
             self._forwarder.parking.keep_no_more(stream)
+            stream.head = b""
         return not waits
 
     def _start(self, stream: Stream, branch: Branch) -> bool:

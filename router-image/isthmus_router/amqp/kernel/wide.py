@@ -258,6 +258,7 @@ class WideStreams:
 
     def _go_through(self, stream: WideStream, stage: _Stage) -> None:
         self._forwarder.parking.keep_no_more(stream)
+        stream.head = b""
         stream.stage, stream.at = stage, 0
         if len(stream.receivers) != len(stream.round):
             stream.round = list(stream.receivers.values())
