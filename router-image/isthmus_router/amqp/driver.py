@@ -344,6 +344,7 @@ class Driver:
         session: SessionClass,
         priority: int = 4,
         capacity: int | None = None,
+        origin: Link | None = None,
     ) -> Link:
         driver: AmqpConnection = connection.io
         name = f"qdlink.{random_name()}"
@@ -352,7 +353,8 @@ class Driver:
         link.priority = priority
         if capacity is not None:
             link.set_capacity(capacity)
-        pn_session = driver.sessions.of_links(session, priority if session is SessionClass.PRIORITY else 0)
+        number = priority if session is SessionClass.PRIORITY else 0
+        pn_session = driver.sessions.of_links(session, number, origin)
         create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
         pn: Any = create(pn_session, cstring(name))
         write_terminus(lib.pn_link_source(pn), source, lib.PN_SOURCE)

@@ -1,4 +1,4 @@
-"""The sessions of a connection that are for routed links: which links share one.
+"""The sessions of a connection that are for routed links, or for streams: which links share one.
 
 A link that has to wait fills the window of its session, and then the others in the session wait as well. So links have
 sessions of their own, up to a number of them, and then share those of their own client. Links of different clients
@@ -43,10 +43,19 @@ class RoutedSessions:
     """Those of one connection."""
 
     def __init__(
-        self, begin: Callable[[], Pointer], free: Callable[[], int], has_room: Callable[[Pointer], bool]
+        self,
+        begin: Callable[[], Pointer],
+        free: Callable[[], int],
+        has_room: Callable[[Pointer], bool],
+        *,
+        of_router: float = 1 / PART_OF_ROUTER,
+        waits: Callable[[Pointer], bool] = lambda _: False,
     ) -> None:
-        """`free` returns how many more sessions may be begun, `has_room` whether one may have another link."""
+        """`free` returns how many more sessions may be begun, `has_room` whether one may have another link, `waits`
+        whether something waits there, so that another session is better. A router may have `of_router` times what is
+        left."""
         self._begin, self._free, self._has_room = begin, free, has_room
+        self._of_router, self._waits = of_router, waits
         self._links: dict[Pointer, int] = {}
         """How many there are in each session; the session that has had a link last is the last one, as below."""
         self._sharers: dict[Pointer, Sharer] = {}
@@ -86,10 +95,15 @@ class RoutedSessions:
         """
         if own:
             return len(of_client) < min(free, SINGLE_SESSIONS - len(self._links)) // PART_OF_CLIENT
-        return len(of_client) < free // PART_OF_ROUTER
+        return len(of_client) < int(free * self._of_router)
 
     def _with_room(self, sessions: Iterable[Pointer]) -> Pointer | None:
-        return next(filter(self._has_room, sessions), None)
+        first = None
+        for session in filter(self._has_room, sessions):
+            if not self._waits(session):
+                return session
+            first = first or session
+        return first
 
     def _another(self, sharer: Sharer) -> Pointer:
         session = self._begin()
@@ -97,6 +111,21 @@ class RoutedSessions:
         self._of_sharer.setdefault(sharer, {})[session] = None
         self._of_client.setdefault(sharer.client, {})[session] = None
         return session
+
+    def hand_over(self, session: Pointer, sharer: Sharer) -> bool:
+        """Whether a link in a session may be used for another sharer, whose the session is from now on if it is one of
+        these. It must be the only link there, unless the session is the sharer's already."""
+        before = self._sharers.get(session)
+        if before is None or before == sharer:
+            return True
+        if self._links[session] != 1:
+            return False
+        links = self._links[session]
+        self.remove(session)
+        self._links[session], self._sharers[session] = links, sharer
+        self._of_sharer.setdefault(sharer, {})[session] = None
+        self._of_client.setdefault(sharer.client, {})[session] = None
+        return True
 
     def __bool__(self) -> bool:
         return bool(self._links)

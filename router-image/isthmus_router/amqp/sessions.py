@@ -12,6 +12,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer
 from isthmus_router.amqp.handle_max import links_allowed
+from isthmus_router.amqp.kernel.outgoing import is_shut_session
 from isthmus_router.amqp.routed_sessions import RoutedSessions, Sharer
 from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
@@ -37,6 +38,9 @@ PROXIES_PER_SESSION = 256
 """The engine looks for a link, and for a free handle, by walking over all links of the session."""
 STREAMING_SESSIONS = 2
 """One for the streams of each side, at least."""
+STREAMS_OF_ROUTER = 7
+"""As many times what is left a router may have for the streams of the clients behind it, before they share: it keeps
+clients apart itself."""
 SPARE_SESSIONS = 16
 """For other uses than streams."""
 REFUSED_LINKS = 1000
@@ -71,8 +75,13 @@ class Sessions:
         """Those this router began, by their use."""
         self._proxies: dict[Pointer, int] = {}
         """Those for proxy links, with the number of links in each."""
-        self._streams: dict[Pointer, int] = {}
-        """Those for streams, likewise."""
+        self._streams = RoutedSessions(
+            self._begin,
+            self._free_for_streams,
+            lambda _: True,
+            of_router=STREAMS_OF_ROUTER,
+            waits=is_shut_session,
+        )
         self._routed = RoutedSessions(self._begin, lambda: self._free() - SPARE_SESSIONS, self._has_room)
         self._links: dict[Pointer, dict[Link, None]] = {}
         """Attached links by session."""
@@ -118,12 +127,13 @@ class Sessions:
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
-    def of_links(self, session_class: SessionClass, number: int) -> Pointer:
-        """The session shared by links of a class (and number, for the per-priority ones)."""
+    def of_links(self, session_class: SessionClass, number: int, origin: Link | None = None) -> Pointer:
+        """The session shared by links of a class (and number, for the per-priority ones); `origin` is where the stream
+        comes in that is to be sent on a link for streams."""
         if session_class is SessionClass.PROXY:
             return self._for_proxy()
-        if session_class is SessionClass.STREAMING:
-            return self._for_stream()
+        if session_class is SessionClass.STREAMING and origin is not None:
+            return self._for_stream(Sharer.of(origin))
         key = (session_class, number)
         session = self._shared.get(key)
         if session is None:
@@ -276,7 +286,7 @@ class Sessions:
             if known == session:
                 del self._shared[key]
         self._proxies.pop(session, None)
-        self._streams.pop(session, None)
+        self._streams.remove(session)
         self._routed.remove(session)
         self._flow_waits.pop(session, None)
         self._allowed.pop(session, None)
@@ -326,7 +336,7 @@ class Sessions:
             lib.pn_decref(session)
         self._ended.clear()
         self._finished.clear()
-        del self._routed  # which refers to this object
+        del self._routed, self._streams  # which refer to this object
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""
@@ -363,9 +373,9 @@ class Sessions:
             attached.pop(link, None)
             if not attached:
                 del self._links[session]
-        for links in (self._proxies, self._streams):
-            if session in links:
-                links[session] -= 1
+        if session in self._proxies:
+            self._proxies[session] -= 1
+        self._streams.link_gone(session)
         self._routed.link_gone(session)
 
     def _for_proxy(self) -> Pointer:
@@ -380,20 +390,24 @@ class Sessions:
         self._proxies[session] += 1
         return session
 
-    def _for_stream(self) -> Pointer:
-        """One for each stream while there are enough; counts the link that is about to be opened.
+    def _for_stream(self, sharer: Sharer) -> Pointer:
+        """One for each stream while there are enough, then one of the same client; counts the link that is about to be
+        opened.
 
         What has arrived of a stream that has to wait fills its session's window. In a session with others it would
         keep them from arriving, perhaps the very one that it waits for.
         """
-        session = min(self._streams, key=self._streams.__getitem__, default=None)
-        if session is None or (self._streams[session] > 0 and self._free() > SPARE_SESSIONS):
-            if self._free() <= 0:
-                return self._any_session()
-            session = self._begin()
-            self._streams[session] = 0
-        self._streams[session] += 1
-        return session
+        return self._streams.take(sharer) or self._any_session()
+
+    def _free_for_streams(self) -> int:
+        """How many more sessions may be begun for streams: the first one takes what is there."""
+        free = self._free()
+        return free - SPARE_SESSIONS if self._streams or free > SPARE_SESSIONS else min(free, 1)
+
+    def may_carry(self, link: Link, origin: Link) -> bool:
+        """Whether an idle link for streams may carry the one that comes in on `origin`: not where it could wait behind
+        those of another client."""
+        return self._streams.hand_over(link.session, Sharer.of(origin))
 
     def of_routed(self, sharer: Sharer) -> Pointer | None:
         """The session for another routed link, or None when the peer allows the client no more links."""
@@ -421,9 +435,8 @@ class Sessions:
 
     def _end_unused(self) -> None:
         """End the sessions of streams and routed links whose links are gone."""
-        unused = [session for session, links in self._streams.items() if links == 0] + self._routed.unused()
-        for session in unused:
-            self._streams.pop(session, None)
+        for session in self._streams.unused() + self._routed.unused():
+            self._streams.remove(session)
             self._routed.remove(session)
             lib.pn_session_close(session)
             self._connection.driver.touch(self._connection)

@@ -44,8 +44,10 @@ class Port(Protocol):
         session: SessionClass,
         priority: int = 4,
         capacity: int | None = None,
+        origin: Link | None = None,
     ) -> Link:
-        """Attach a link that this router initiates; `capacity`: credit to grant, if not the usual."""
+        """Attach a link that this router initiates; `capacity`: credit to grant, if not the usual; `origin`: where the
+        stream comes in that it is for."""
 
     def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
         """Answer a peer's attach with these termini."""

@@ -173,3 +173,36 @@ def test_a_client_that_does_not_read_stops_no_other(rig: Rig, monkeypatch: pytes
     arrived = receiver.current
     assert arrived is not None
     assert arrived.pending == len(b"message")
+
+
+def test_a_session_with_one_link_is_handed_over_and_others_are_not() -> None:
+    container = Container(5)
+    alone = container.attach("a")[0]
+    first, *others = container.attach("b", count=8)
+    assert first in others
+    mine, yours = Sharer("b"), Sharer("c")
+    assert container.sessions.hand_over(first, mine)  # type: ignore[arg-type]
+    assert not container.sessions.hand_over(first, yours)  # type: ignore[arg-type]
+    assert container.sessions.hand_over(alone, yours)  # type: ignore[arg-type]
+    assert not container.sessions.hand_over(first, Sharer("a"))  # type: ignore[arg-type]
+    container.attach("c", count=8)
+    assert container.sharers[alone] >= {yours}  # type: ignore[index]
+    assert first not in {session for session, sharers in container.sharers.items() if yours in sharers}
+
+
+def test_sessions_in_which_something_waits_are_shared_last() -> None:
+    container = Container(4)
+    waiting: set[int] = set()
+    container.sessions = RoutedSessions(
+        container.begin,  # type: ignore[arg-type]
+        lambda: 4 - len(container.begun),
+        lambda _: True,
+        of_router=7,
+        waits=lambda session: session in waiting,  # type: ignore[operator]
+    )
+    taken = [container.attach("router", number)[0] for number in range(4)]
+    assert len(set(taken)) == 4
+    waiting.update(taken[:3])  # type: ignore[arg-type]
+    assert container.attach("router", 5) == [taken[3]]
+    waiting.update(taken[3:])  # type: ignore[arg-type]
+    assert container.attach("router", 6)[0] in taken

@@ -145,12 +145,46 @@ def test_links_with_unsettled_streams_have_a_bounded_number(
     (sink,) = connection.links
     streams = rig.driver.forwarder.streams
     for number in range(unsettled):
-        link = streams._out_link(sink, f"address {number}")
+        link = streams._out_link(sink, f"address {number}", sink)
         assert link is not None
         link.unsettled[number] = None  # type: ignore[assignment,index]
     for link in tuple(connection.links - {sink}):
         connection.idle_streams.append(link)
     oldest = connection.idle_streams[0]
-    assert (streams._out_link(sink, "another") is oldest) is (unsettled > 4)
+    assert (streams._out_link(sink, "another", sink) is oldest) is (unsettled > 4)
     for link in connection.links:
         link.unsettled.clear()
+
+
+def test_streams_of_different_clients_share_no_session(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "is_shut", lambda _: False)  # the peer begins no session for them
+    edge = rig.connect(Role.EDGE)
+    link_of(edge, "other", receiver=True)
+    (connection,) = [one for one in rig.core.connections.values() if one.role is Role.EDGE]
+    connection.offered_capabilities = frozenset((CAPABILITY_STREAMING_LINKS,))
+    (sink,) = connection.links
+    origins = []
+    for _ in range(3):
+        link_of(rig.connect(Role.NORMAL), "other", receiver=False)
+        origins += [link for one in rig.core.connections.values() for link in one.links if link.incoming]
+    greedy, other, late = dict.fromkeys(origins)
+    for number, origin in enumerate((greedy, other, late)):
+        origin.connection.client = f"user {number}"
+    streams = rig.driver.forwarder.streams
+    many = [streams._out_link(sink, f"address {number}", greedy) for number in range(300)]
+    sessions = [link.session for link in many if link is not None]
+    assert len(sessions) == 300
+    assert len(set(sessions)) < 50
+    found = streams._out_link(sink, "another", other)
+    assert found is not None
+    assert found.session not in sessions
+    idle = connection.idle_streams
+    idle.extend(link for link in many[-100:] if link is not None)
+    again = streams._out_link(sink, "another", late)
+    assert again is not None
+    assert again.session not in (*sessions, found.session)
+    idle.append(found)
+    while idle[0] is not found:
+        idle.rotate()
+    assert streams._out_link(sink, "another", late) is found
+    assert streams._out_link(sink, "another", greedy) in many

@@ -125,6 +125,11 @@ def is_shut(out: Link) -> bool:
     return _is_shut(out.session, 0)
 
 
+def is_shut_session(session: Pointer) -> bool:
+    """The same of a session."""
+    return _is_shut(session, 0)
+
+
 def is_sent(pn: Pointer) -> bool:
     """Whether the engine has sent all of a delivery on an OUT link."""
     return not lib.pn_delivery_partial(pn) and not _waits(int(_cast("uintptr_t", pn)))

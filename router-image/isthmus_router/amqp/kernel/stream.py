@@ -155,7 +155,7 @@ class Streams:
         if stream.consume is not None:
             self._collect(stream, stream.head)
         for sink in sinks:
-            out = self._out_link(sink, None if route.address is None else route.address.key)
+            out = self._out_link(sink, None if route.address is None else route.address.key, link)
             if out is not None and not fits(out, known):
                 if isinstance(record, Fanout):
                     record.outcome = PN_REJECTED
@@ -189,9 +189,12 @@ class Streams:
             if stream.kept and is_crowded(branch.link, stream.link.connection):
                 self.drop(stream, branch)
 
-    def _out_link(self, sink: Link | Hop, address: str | None) -> Link | None:
-        """The link for a stream to `address`. One on which an earlier stream may still wait at the other router, as it
-        is not settled, serves only the same address unless there are many: streams for others would wait behind it."""
+    def _out_link(self, sink: Link | Hop, address: str | None, origin: Link) -> Link | None:
+        """The link for a stream to `address` that comes in on `origin`.
+
+        One on which an earlier stream may still wait at the other router, as it is not settled, serves only the same
+        address unless there are many: streams for others would wait behind it.
+        """
         if isinstance(sink, Hop):
             connection = sink.connection_for_stream()
         elif sink.connection.takes_streams:
@@ -203,15 +206,19 @@ class Streams:
         for _ in range(min(len(idle), IDLE_LINKS)):
             link = idle.popleft()
             if link in connection.links:
-                if not is_shut(link) and (crowded or not link.unsettled or link.streamed_to == address):
+                if (
+                    not is_shut(link)
+                    and (crowded or not link.unsettled or link.streamed_to == address)
+                    and connection.io.sessions.may_carry(link, origin)
+                ):
                     link.streamed_to = address
                     return link
                 idle.append(link)  # the end of the last stream is still to be sent, perhaps
-        link = self._open(connection)
+        link = self._open(connection, origin)
         link.streamed_to = address
         return link
 
-    def _open(self, connection: Connection) -> Link:
+    def _open(self, connection: Connection, origin: Link) -> Link:
         """A new streaming link; on an inter-router control connection it is one more inter-router link."""
         between = connection.role is Role.INTER_ROUTER
         terminus = Terminus(capabilities=frozenset((CAPABILITY_ROUTER,))) if between else Terminus()
@@ -222,6 +229,7 @@ class Streams:
             source=terminus,
             target=terminus,
             session=SessionClass.STREAMING,
+            origin=origin,
         )
         link.streaming = True
         return link
