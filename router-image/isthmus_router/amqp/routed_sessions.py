@@ -18,6 +18,8 @@ SINGLE_SESSIONS = 1000
 find a free channel."""
 PART_OF_CLIENT, PART_OF_ROUTER = 4, 2
 """Such a part of what is left a client may have before it shares, and a router for the clients behind it."""
+MOST_EXAMINED = 64
+"""Sessions in which something waits that are passed over."""
 MOST_SESSIONS = 4000
 """With more clients, several share one."""
 
@@ -99,10 +101,12 @@ class RoutedSessions:
 
     def _with_room(self, sessions: Iterable[Pointer]) -> Pointer | None:
         first = None
-        for session in filter(self._has_room, sessions):
+        for number, session in enumerate(filter(self._has_room, sessions), 1):
             if not self._waits(session):
                 return session
             first = first or session
+            if number == MOST_EXAMINED:
+                break
         return first
 
     def _another(self, sharer: Sharer) -> Pointer:

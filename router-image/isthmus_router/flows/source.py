@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from isthmus_router.flows import messages
 from isthmus_router.flows.records import Attr, Record, RecordType, Value
@@ -21,6 +22,8 @@ SLOTS = 5
 RECORDS_PER_MESSAGE = 50
 MESSAGES_PER_TICK = 4
 """On each address: more than that waits, so that neither the router nor what is on the way is flooded."""
+AGAIN_PER_TICK = RECORDS_PER_MESSAGE * MESSAGES_PER_TICK
+"""Records that are told again after FLUSH: no faster than they are sent."""
 BEACON_TICKS = 50
 HEARTBEAT_TICKS = 10
 ENDED_RECORDS = 5000
@@ -46,7 +49,8 @@ class Channel:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.slots: list[dict[Record, None]] = [{} for _ in range(SLOTS)]
+        self.slots: list[dict[Record, None]] = [{} for _ in range(SLOTS + 1)]
+        """By the tick in which they are to be sent; the last one has those for which there was no room in theirs."""
 
     def put(self, record: Record, tick: int) -> None:
         """The record has changed: it waits for its turn, unless it does already."""
@@ -63,23 +67,21 @@ class Channel:
             record.slot = None
 
     def take(self, tick: int) -> list[list[Record]]:
-        """What may be sent now, message by message; the rest moves on to the next tick."""
-        waiting = self.slots[tick % SLOTS]
-        batch = list(waiting)[: RECORDS_PER_MESSAGE * MESSAGES_PER_TICK]
+        """What may be sent now, message by message; the rest goes first in the next ticks. Each record moves once."""
+        late, due = self.slots[SLOTS], self.slots[tick % SLOTS]
+        batch = list(islice(chain(late, due), RECORDS_PER_MESSAGE * MESSAGES_PER_TICK))
         for record in batch:
             self.withdraw(record)
             record.sent_tick = tick
-        if waiting:
-            after = self.slots[(tick + 1) % SLOTS]
-            for record in waiting:
-                record.slot = (tick + 1) % SLOTS
-            self.slots[(tick + 1) % SLOTS] = {**waiting, **after}
-            self.slots[tick % SLOTS] = {}
+        for record in due:
+            record.slot = SLOTS
+        late.update(due)
+        due.clear()
         return _messages(batch)
 
     def take_all(self) -> list[list[Record]]:
         """All that waits, message by message."""
-        waiting = [record for slot in self.slots for record in slot]
+        waiting = [record for slot in (self.slots[SLOTS], *self.slots[:SLOTS]) for record in slot]
         for record in waiting:
             self.withdraw(record)
         return _messages(waiting)
@@ -108,6 +110,10 @@ class FlowSource:
         self._tick = 0
         self._records = Channel(messages.records_address(name))
         self._summaries = Channel(messages.summaries_address(name))
+        self._asked = False
+        """Somebody wants to be told of all records again."""
+        self._again: deque[Record] = deque()
+        """Those that still have to be."""
         self._heard = False
         """Somebody was there for beacons at the last tick."""
         self._heard_at = -ENDED_US
@@ -197,13 +203,23 @@ class FlowSource:
     def on_command(self, payload: bytes) -> None:
         """A message has come to the address of commands."""
         if messages.is_flush(payload):
-            for record in (*self.records.values(), *self.ended):
-                record.changed.update(record.attributes)
-                self._channel(record).put(record, self._tick)
+            self._asked = True
+
+    def _tell_again(self) -> None:
+        """Go on telling all records again, as fast as they are sent. Who asks meanwhile gets another round."""
+        if self._asked and not self._again:
+            self._asked = False
+            self._again.extend(self.records.values())
+            self._again.extend(self.ended)
+        for _ in range(min(AGAIN_PER_TICK, len(self._again))):
+            record = self._again.popleft()
+            record.changed.update(record.attributes)
+            self._channel(record).put(record, self._tick)
 
     def on_tick(self, now: int, has_consumers: Callable[[str], bool]) -> list[Outgoing]:
         """A fifth of a second has passed."""
         self._tick += 1
+        self._tell_again()
         if self._tick % SLOTS == 0:
             self._events_left = EVENTS_PER_SECOND
         heard = has_consumers(messages.BEACONS)

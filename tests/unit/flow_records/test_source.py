@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from typing import Any
 
@@ -149,6 +150,56 @@ def test_a_flush_tells_all_that_is_and_what_has_ended_of_late(run: Run) -> None:
     assert len(before) == 4
     assert record.identity in before
     assert Attr.END_TIME in before[gone.identity]
+
+
+def test_a_flush_is_worked_off_in_steps_however_often_it_comes(run: Run) -> None:
+    """Each record takes time, and other work of the router waits meanwhile."""
+    for number in range(3000):
+        run.begin(number)
+    run.ticks(30)
+    before, run.seen = run.seen, {}
+    touched = []
+    for _ in range(20):
+        for _ in range(100):
+            run.source.on_command(FLUSH)
+        marked = sum(bool(record.changed) for record in run.source.records.values())
+        assert marked <= 2 * limits.AGAIN_PER_TICK
+        touched.append(len(run.seen))
+        run.ticks(1)
+    assert max(b - a for a, b in itertools.pairwise(touched)) <= limits.AGAIN_PER_TICK
+    assert run.seen.keys() == before.keys()
+    run.ticks(40)  # those who have asked meanwhile hear all once more, and then it is over
+    run.seen = {}
+    run.ticks(40)
+    assert run.seen == {}
+
+
+def test_a_flush_goes_on_where_nobody_collects_summaries(run: Run) -> None:
+    for number in range(3000):
+        run.summary(number)
+    run.begin()
+    run.ticks(10, consumers=(BEACONS, RECORDS))
+    before, run.seen = run.seen, {}
+    run.source.on_command(FLUSH)
+    run.ticks(40, consumers=(BEACONS, RECORDS))
+    assert run.seen == before
+
+
+def test_records_that_wait_move_once() -> None:
+    """With tens of thousands of them, to move all in each tick would take long."""
+    channel = limits.Channel(RECORDS)
+    records = [Record(RecordType.CONNECTION, f"{number}") for number in range(5000)]
+    for record in records:
+        channel.put(record, 0)
+    moved = 0
+    for tick in range(1, 40):
+        waiting = {record: record.slot for record in records if record.slot is not None}
+        taken = [record for batch in channel.take(tick) for record in batch]
+        moved += sum(record.slot not in (None, slot) for record, slot in waiting.items())
+        assert taken == records[: len(taken)]
+        del records[: len(taken)]
+    assert not records
+    assert moved <= 5000
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x00", b"\x00Ss\xc0", b"x" * 10_000, FLUSH[:-2]])
