@@ -67,7 +67,7 @@ class RoutedSessions:
 
     def take(self, sharer: Sharer) -> Pointer | None:
         """The session for another link, which counts from now on; None if there is none with room."""
-        free = min(self._free(), MOST_SESSIONS - len(self._links))
+        free = self._left()
         own, of_client = self._of_sharer.get(sharer, {}), self._of_client.get(sharer.client, {})
         if free > 0 and (not of_client or self._may_have_another(own, of_client, free)):
             session = self._another(sharer)
@@ -88,6 +88,9 @@ class RoutedSessions:
             del sessions[session]
             sessions[session] = None
         return session
+
+    def _left(self) -> int:
+        return min(self._free(), MOST_SESSIONS - len(self._links))
 
     def _may_have_another(self, own: Iterable[Pointer], of_client: dict[Pointer, None], free: int) -> bool:
         """Whether a client that has sessions gets one more while those have room.
@@ -118,13 +121,19 @@ class RoutedSessions:
 
     def hand_over(self, session: Pointer, sharer: Sharer) -> bool:
         """Whether a link in a session may be used for another sharer, whose the session is from now on if it is one of
-        these. It must be the only link there, unless the session is the sharer's already."""
+        these. It must be the only link there, and the sharer's client may have another session, unless the session is
+        the sharer's already."""
         before = self._sharers.get(session)
         if before is None or before == sharer:
             return True
-        if self._links[session] != 1:
-            return False
         links = self._links[session]
+        own, of_client = self._of_sharer.get(sharer, {}), self._of_client.get(sharer.client, {})
+        if links != 1 or (
+            before.client != sharer.client
+            and of_client
+            and not self._may_have_another(own, of_client, self._left())
+        ):
+            return False
         self.remove(session)
         self._links[session], self._sharers[session] = links, sharer
         self._of_sharer.setdefault(sharer, {})[session] = None

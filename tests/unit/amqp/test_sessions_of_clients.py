@@ -190,6 +190,20 @@ def test_a_session_with_one_link_is_handed_over_and_others_are_not() -> None:
     assert first not in {session for session, sharers in container.sharers.items() if yours in sharers}
 
 
+def test_a_client_takes_no_more_sessions_over_than_it_may_begin() -> None:
+    """Others leave theirs behind, with idle links."""
+    container = Container(50)
+    taken = container.attach("a", count=50)
+    most = len(container.begun)
+    while len(container.begun) < 45:
+        (left,) = container.attach(f"b{len(container.begun)}")
+        assert not container.sessions.hand_over(left, Sharer("a"))  # type: ignore[arg-type]
+    router = Container(50)
+    behind = [router.attach("router", number)[0] for number in range(10)]
+    assert router.sessions.hand_over(behind[0], Sharer("router", 50))  # type: ignore[arg-type]
+    assert len(set(taken)) == most
+
+
 def test_sessions_in_which_something_waits_are_shared_last() -> None:
     container = Container(4)
     waiting: set[int] = set()
