@@ -30,6 +30,7 @@ from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD
+from isthmus_router.amqp.terminus import size_of_link
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
@@ -48,6 +49,10 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 MOST_OWED = 1000
 """Answers that a client has not taken when the router stops reading from it."""
+ROUTER_MOST_OWED, OWED_BYTES = 65_536, 256
+"""The same of another router, whose connection is closed then. Each so many bytes of a link's name and addresses count
+as another answer there."""
+NOT_READ = Condition("amqp:resource-limit-exceeded", "answers to detach and end frames are not read")
 MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
 FEW_FRAMES = 1000
@@ -109,6 +114,8 @@ class AmqpConnection(ConnectionState):
         """Nothing more will arrive."""
         self.owed = 0
         """How many ends and detaches of the peer wait for their answers to be written."""
+        self._frames_then = 0
+        """Frames of the engine when the first of them came, between routers."""
         self.tls_protocol: str | None = None
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
@@ -369,19 +376,33 @@ class AmqpConnection(ConnectionState):
         ):
             self.abort("the engine cannot write on")
 
-    def owes(self) -> None:
-        """Count an answer that waits to be written; the engine keeps the session or link until it is.
+    def owes(self, pn: Pointer | None = None) -> None:
+        """Count an answer that waits to be written; the engine keeps the session, or the link `pn`, until it is.
 
         The router stops reading from a client that takes no answers, because the client could make it keep any number
-        of sessions and links. It reads on from other routers: two that stop reading would wait for each other.
+        of sessions and links. It reads on from other routers: two that stop reading would wait for each other. So it
+        closes the connection of one that takes too few.
         """
-        if self.write_blocked and not self.settings.role.is_between_routers:
+        if not self.write_blocked:
+            return
+        if not self.settings.role.is_between_routers:
             self.owed += 1
             if self.owed == MOST_OWED:
                 self._watch()
+            return
+        frames = lib.pn_transport_get_frames_output(self.transport)
+        if (
+            frames != self._frames_then
+        ):  # the peer has read something, and the engine has nothing of earlier ones
+            self._frames_then, self.owed = frames, 0
+        self.owed += 1 + (0 if pn is None else size_of_link(pn) // OWED_BYTES)
+        if self.owed >= ROUTER_MOST_OWED and self.core is not None:
+            self.close(NOT_READ)
+            self._watch()
 
     def _watch(self) -> None:
-        reading = not (self.peer_left or self.unfinished or self.owed >= MOST_OWED)
+        most = ROUTER_MOST_OWED if self.settings.role.is_between_routers else MOST_OWED
+        reading = not (self.peer_left or self.unfinished or self.owed >= most)
         self.driver.poller.watch(self, reading=reading, writing=self.write_blocked)
 
     def tick(self) -> None:

@@ -556,7 +556,7 @@ def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
         _forget(connection, pn, link)
     lib.pn_link_detach(pn)
     connection.detached.answered(pn)
-    connection.owes()
+    connection.owes(pn)
     connection.driver.touch(connection)
 
 
@@ -571,7 +571,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
         connection.driver.forwarder.routed.detached(
             link, None if condition is None else Condition(*condition), closed=closed
         )
-        connection.owes()
+        connection.owes(pn)
         return
     if link is not None:
         if condition is not None:
@@ -590,7 +590,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     lib.pn_link_close(pn)
     connection.detached.answered(pn)
     connection.driver.touch(connection)
-    connection.owes()
+    connection.owes(pn)
 
 
 def _link_flow(connection: AmqpConnection, event: Pointer) -> None:

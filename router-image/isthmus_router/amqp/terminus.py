@@ -37,6 +37,16 @@ def read_attach(pn: Pointer) -> tuple[Terminus, Terminus]:
     return source, _read_terminus(lib.pn_link_remote_target(pn), _target)
 
 
+def size_of_link(pn: Pointer) -> int:
+    """Bytes of the names that the peer of a link has given it: its own, and those of its source and target."""
+    names = (
+        lib.pn_link_name(pn),
+        lib.pn_terminus_get_address(lib.pn_link_remote_source(pn)),
+        lib.pn_terminus_get_address(lib.pn_link_remote_target(pn)),
+    )
+    return sum(len(ffi.string(name)) for name in names if name)
+
+
 def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
     """The core's view of a remote `pn_terminus_t`. It goes on having bytes, which take less: its copy is decoded."""
     copy_terminus(remote, scratch)

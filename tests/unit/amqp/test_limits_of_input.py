@@ -110,6 +110,29 @@ class Deaf(RawPeer):
         return moved
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_router_that_leaves_many_answers_unread_is_closed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    """Long names count more. One that reads, however late, is not closed."""
+    monkeypatch.setattr(connection, "ROUTER_MOST_OWED", 5000)
+    edge = Deaf(rig, "deaf", Role.EDGE)
+    edge.router_side.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    rig.peers.append(edge)  # type: ignore[arg-type]
+    rig.settle_down()
+    for number in range(4000):
+        edge.say(attach(f"link {number}" + 1024 * "x", 0, receiver=True, address="here"))
+        edge.say(frame(DETACH, [UInt(0), True]))
+    for _ in range(2000):
+        edge.turn()
+        if reads:
+            RawPeer.turn(edge)
+    assert bool(edge.router_side.close_reason) is not reads
+    if not reads:
+        assert "not read" in edge.router_side.close_reason
+        assert edge.router_side.owed < 5100
+
+
 def test_a_client_that_leaves_a_thousand_answers_unread_is_read_no_further(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
