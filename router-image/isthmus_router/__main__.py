@@ -11,7 +11,6 @@ import sys
 import uvloop
 
 from isthmus_router import __version__
-from isthmus_router.allocator import keep_freed_memory
 from isthmus_router.amqp.engine import require_features
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.loader import load
@@ -60,7 +59,6 @@ def main(arguments: list[str] | None = None) -> int:
     for warning in configuration.warnings:
         log.warning("configuration", extra={"reason": warning})
     raise_limit()
-    keep_freed_memory()
     sys.setswitchinterval(LONGEST_TURN_SECONDS)
     uvloop.run(run(options.config, options.id, configuration, router_log))
     return 0

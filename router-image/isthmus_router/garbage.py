@@ -9,11 +9,10 @@ that refer to each other wait.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import time
 from collections.abc import Callable
-
-from isthmus_router.allocator import give_memory_back
 
 SHARE = 0.01
 """Of the time, at most, goes into full collections."""
@@ -26,6 +25,9 @@ DUE_COLLECTIONS = 10
 DUE_CONNECTIONS = 256
 """Connections that have ended, after which their memory is given back to the system."""
 _NEVER = 2**31 - 1
+
+_trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
+"""Of glibc; other C libraries give memory back by themselves, or have nothing like it."""
 
 
 class FullCollections:
@@ -63,7 +65,7 @@ class FullCollections:
             self._collect(begun)
         if many:
             self._known = finished
-            give_memory_back()
+            _trim_memory(0)
         self._next = _after(begun, SHARE)
 
     def _collect(self, begun: float) -> None:

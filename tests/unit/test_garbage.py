@@ -48,9 +48,10 @@ class Interpreter:
     def set_threshold(self, *threshold: int) -> None:
         self.threshold = (threshold[0], threshold[1], threshold[2])
 
-    def trim(self) -> None:
+    def trim(self, _: int) -> int:
         self.trimmed += 1
         self.now += self.seconds
+        return 1
 
     def call_later(self, delay: float, call: Callable[[], None]) -> None:
         self._later.append((self.now + delay, call))
@@ -80,7 +81,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Interpreter]:
         )
         monkeypatch.setattr(garbage, "gc", collector)
         monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: interpreter.now))
-        monkeypatch.setattr(garbage, "give_memory_back", interpreter.trim)
+        monkeypatch.setattr(garbage, "_trim_memory", interpreter.trim)
         loop: Any = interpreter
         garbage.FullCollections(loop, lambda: interpreter.ended)
         interpreter.full.clear()

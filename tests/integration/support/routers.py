@@ -204,10 +204,6 @@ class Router:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def page_faults(self) -> int:
-        """Pages of memory that the system has given the process so far."""
-        return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()[7])
-
     def descriptors(self) -> int:
         """Number of open file descriptors."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
