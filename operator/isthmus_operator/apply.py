@@ -220,7 +220,8 @@ def superfluous(
         owner = controller(manifest)
         if key in wanted or owner is None or owner.get("uid") != resource.metadata.uid:
             continue
-        if LABEL_PROFILE in (manifest["metadata"].get("labels") or {}):
+        # Ledgers are Secrets. Anybody who may create an object of another kind can give it the label.
+        if key[0] == "Secret" and LABEL_PROFILE in (manifest["metadata"].get("labels") or {}):
             continue
         if manifest["metadata"].get("deletionTimestamp") is None:
             yield key

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .model import NamespaceModel
+from .names import base_name
 from .render import Finding, Plan, Rendered
 from .report import Observation
 from .resources import Connector, FlowAnalysis, FlowLog, GossipRouter, LinkRoute, RelaySite, Router
@@ -31,7 +32,8 @@ def router_facts(
 ) -> RouterFacts:
     """All facts about `router`. `children` are the live objects that it controls, `pods` its pods."""
     children = list(children)
-    workloads = [item for item in children if item["kind"] in WORKLOADS]
+    made = base_name(router.name)
+    workloads = [item for item in children if item["kind"] in WORKLOADS and item["metadata"]["name"] == made]
     return RouterFacts(
         router=router,
         rendered=rendered.routers.get(router.name),

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apply import Outcome, by_controller
+from .apply import Outcome, by_controller, identity
 from .certificate_reports import parse_gossip_router
 from .cluster import Manifest
 from .facts import block, complaint
 from .model import NamespaceModel
-from .names import ANNOTATION_SYNC, LABEL_ROUTER
+from .names import ANNOTATION_SYNC, LABEL_ROUTER, gossip_name
 from .observe import Target
 from .render import Rendered
 from .report import Observation
@@ -36,7 +36,8 @@ class GossipFacts:
         cls, found: GossipRouter, children: Iterable[Manifest], pods: Mapping[str, Sequence[Manifest]]
     ) -> GossipFacts:
         """`children` are the live objects that it controls, `pods` all pods by the uid of their controller."""
-        workload = next((item for item in children if item["kind"] == "StatefulSet"), None)
+        made = ("StatefulSet", gossip_name(found.name))
+        workload = next((item for item in children if identity(item) == made), None)
         own = pods.get(str(workload["metadata"]["uid"]), ()) if workload is not None else ()
         views = [PodView.of(pod, LABEL_ROUTER, ANNOTATION_SYNC) for pod in own]
         return cls(found, workload, sorted(views, key=lambda pod: pod.name))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -22,11 +22,16 @@ from .names import (
     ANNOTATION_RUN,
     ANNOTATION_SYNC,
     CHILD_KINDS,
+    LABEL_FLOW_ANALYSIS,
+    LABEL_FLOW_LOG,
     LABEL_MANAGED_BY,
     LABEL_ROUTER,
     LABEL_USE,
     MANAGER,
+    base_name,
     config_secret,
+    flow_log_name,
+    gossip_name,
 )
 from .resources import RESOURCE_KINDS
 from .resources.base import PAUSED_ANNOTATION
@@ -217,28 +222,86 @@ class Store:
         return {identity(item): item for item in found}
 
     def pods_of(self, namespace: str) -> list[Manifest]:
-        """Every pod there that bears our label and that a workload of ours controls. Anybody who may create pods can
-        give them the label."""
+        """Every pod there that bears our label and that a workload of ours controls. Anybody who may create pods and
+        workloads can give them the label."""
         workloads = self._workloads(namespace)
-        return [item for item in _items(self.pods, namespace) if _controller_uid(item) in workloads]
+        return [
+            item
+            for item in _items(self.pods, namespace)
+            if (owner := workloads.get(_controller_uid(item))) is not None and _is_labelled_for(item, owner)
+        ]
 
     def pod_views(self, namespace: str) -> list[PodView]:
         """Those of routers and gossip routers, and others that a workload of ours controls."""
         views = [PodView.of(item, LABEL_ROUTER, ANNOTATION_SYNC) for item in self.pods_of(namespace)]
         return sorted(views, key=lambda pod: pod.name)
 
-    def _workloads(self, namespace: str) -> set[str]:
-        """The uids of what controls pods: StatefulSets, ReplicaSets of Deployments, and Jobs, CronJobs included."""
-        resources = {str(item["metadata"]["uid"]) for item in self.resources(namespace)}
+    def _workloads(self, namespace: str) -> dict[str, _Owner]:
+        """What controls pods, by uid, and the resource that each one is for: StatefulSets, ReplicaSets of Deployments,
+        and Jobs, those of CronJobs included.
 
-        def under(owners: set[str], index: Index) -> set[str]:
-            found = _items(index, namespace)
-            return {str(item["metadata"]["uid"]) for item in found if _controller_uid(item) in owners}
+        A StatefulSet or Deployment counts if it has the name that the operator gives it, and is not being deleted: a
+        finalizer keeps a forged one that the operator has deleted."""
+        resources = {
+            str(item["metadata"]["uid"]): _Owner(item["kind"], item["metadata"]["name"])
+            for item in self.resources(namespace)
+        }
 
-        stateful = under(resources, self.children["StatefulSet"])
-        replicas = under(under(resources, self.children["Deployment"]), self.replica_sets)
-        scheduled = under(resources, self.children["CronJob"])
-        return stateful | replicas | under(resources | scheduled, self.children["Job"])
+        def under(owners: Mapping[str, _Owner], index: Index) -> Iterator[tuple[Manifest, _Owner]]:
+            for item in _items(index, namespace):
+                owner = owners.get(_controller_uid(item))
+                if owner is not None:
+                    yield item, owner
+
+        def made(kind: str) -> dict[str, _Owner]:
+            return {
+                _uid(item): owner
+                for item, owner in under(resources, self.children[kind])
+                if item["metadata"]["name"] == owner.workload(kind)
+                and item["metadata"].get("deletionTimestamp") is None
+            }
+
+        scheduled = {_uid(item): owner for item, owner in under(resources, self.children["CronJob"])}
+        replicas = under(made("Deployment"), self.replica_sets)
+        jobs = under({**resources, **scheduled}, self.children["Job"])
+        return made("StatefulSet") | {_uid(item): owner for item, owner in (*replicas, *jobs)}
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """A resource for which the operator makes a workload."""
+
+    kind: str
+    name: str
+
+    def workload(self, kind: str) -> str | None:
+        """The name of the workload of this kind, or None if the operator makes none."""
+        names = {
+            ("Router", "StatefulSet"): base_name,
+            ("Router", "Deployment"): base_name,
+            ("GossipRouter", "StatefulSet"): gossip_name,
+            ("FlowLog", "Deployment"): flow_log_name,
+        }
+        name = names.get((self.kind, kind))
+        return name(self.name) if name is not None else None
+
+
+_OF_KINDS = {LABEL_ROUTER: "Router", LABEL_FLOW_LOG: "FlowLog", LABEL_FLOW_ANALYSIS: "FlowAnalysis"}
+"""Labels of pods that name the resource they are for, and its kind."""
+
+
+def _is_labelled_for(pod: Manifest, owner: _Owner) -> bool:
+    """Return whether the labels of a pod name no other resource than `owner`."""
+    labels = pod["metadata"].get("labels") or {}
+    return all(
+        labels[label] == base_name(owner.name) and kind == owner.kind
+        for label, kind in _OF_KINDS.items()
+        if label in labels
+    )
+
+
+def _uid(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["uid"])
 
 
 def _controller_uid(manifest: Manifest) -> str:

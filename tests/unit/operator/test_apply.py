@@ -14,6 +14,7 @@ from isthmus_operator.names import (
     ANNOTATION_GENERATED,
     LABEL_FLOW_LOG,
     LABEL_MANAGED_BY,
+    LABEL_PROFILE,
     MANAGER,
 )
 from isthmus_operator.resources import FlowLog, Router, parse
@@ -131,8 +132,11 @@ def test_only_objects_of_this_very_router_are_superfluous() -> None:
         ),
         ("Service", "former"): service(ownerReferences=owner("uid-old")),
         ("Service", "foreign"): service(),
+        ("StatefulSet", "forged"): service(ownerReferences=owner("uid-west"), labels={LABEL_PROFILE: "x"}),
+        ("Secret", "ledger"): service(ownerReferences=owner("uid-west"), labels={LABEL_PROFILE: "x"}),
     }
-    assert list(superfluous(live, [("Service", "kept")], west())) == [("Service", "gone")]
+    found = list(superfluous(live, [("Service", "kept")], west()))
+    assert found == [("Service", "gone"), ("StatefulSet", "forged")]
 
 
 def test_a_fingerprint_changes_with_what_somebody_did_and_not_by_itself() -> None:

@@ -11,7 +11,15 @@ from tests.unit.operator.support import connector, flow_analysis, router
 
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.handlers.children import KINDS
-from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER
+from isthmus_operator.names import (
+    LABEL_FLOW_ANALYSIS,
+    LABEL_FLOW_LOG,
+    LABEL_MANAGED_BY,
+    LABEL_ROUTER,
+    LABEL_USE,
+    MANAGER,
+    base_name,
+)
 from isthmus_operator.status import PodView
 from isthmus_operator.store import Store, secret_view, slim
 
@@ -112,12 +120,12 @@ def test_a_copy_has_the_owners_of_fields_that_the_operator_has_to_claim() -> Non
     assert slim({"metadata": metadata}, "Service", "v1")["metadata"] == {"name": "a"}
 
 
-def controlled(kind: str, name: str, owner: str | None) -> dict[str, Any]:
-    """An object with our label, whose controller has the uid `owner`."""
+def controlled(kind: str, name: str, owner: str | None, **labels: str) -> dict[str, Any]:
+    """An object with our label and `labels`, whose controller has the uid `owner`."""
     metadata: dict[str, Any] = {
         "name": name,
         "uid": f"{kind} {name}",
-        "labels": {LABEL_MANAGED_BY: MANAGER, LABEL_ROUTER: "west"},
+        "labels": {LABEL_MANAGED_BY: MANAGER, **labels},
     }
     if owner is not None:
         metadata["ownerReferences"] = [{"uid": owner, "controller": True, "kind": "any", "name": "any"}]
@@ -160,6 +168,41 @@ def test_pods_are_those_that_a_workload_of_a_resource_controls() -> None:
     found.pods = {"net": [controlled("Pod", *item) for item in (*ours.items(), *others.items())]}
     assert {item["metadata"]["name"] for item in found.pods_of("net")} == set(ours)
     assert {pod.name for pod in found.pod_views("net")} == set(ours)
+
+
+def test_pods_of_forged_workloads_do_not_count() -> None:
+    """Anybody who may create workloads and pods can give them our labels, and owners that exist."""
+    found = store(router("west"), router("East.1"), flow_analysis("daily"))
+    going = controlled("StatefulSet", base_name("East.1"), "uid-East.1")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found.children = {
+        **{kind: {} for kind in KINDS},
+        "StatefulSet": {
+            "net": [
+                controlled("StatefulSet", "west", "uid-west"),
+                controlled("StatefulSet", "forged", "uid-west"),
+                controlled("StatefulSet", "daily", "uid-daily"),
+                going,
+            ]
+        },
+        "Deployment": {"net": [controlled("Deployment", "forged", "uid-west")]},
+        "Job": {"net": [controlled("Job", "run", "uid-daily")]},
+    }
+    found.replica_sets = {"net": [controlled("ReplicaSet", "forged", "Deployment forged")]}
+    of_west, of_daily = {LABEL_ROUTER: "west"}, {LABEL_FLOW_ANALYSIS: "daily"}
+    pods = [
+        controlled("Pod", "west-0", "StatefulSet west", **of_west),
+        controlled("Pod", "driver", "Job run", **of_daily),
+        controlled("Pod", "of a forged StatefulSet", "StatefulSet forged", **of_west),
+        controlled("Pod", "of a StatefulSet for another kind", "StatefulSet daily", **of_daily),
+        controlled("Pod", "of one that a finalizer keeps", f"StatefulSet {base_name('East.1')}"),
+        controlled("Pod", "of a forged Deployment", "ReplicaSet forged", **of_west),
+        controlled("Pod", "of a Job, labelled for a Router", "Job run", **of_west),
+        controlled("Pod", "labelled for another Router", "StatefulSet west", **{LABEL_ROUTER: "east"}),
+        controlled("Pod", "labelled for a FlowLog", "StatefulSet west", **{LABEL_FLOW_LOG: "west"}),
+    ]
+    found.pods = {"net": pods}
+    assert {item["metadata"]["name"] for item in found.pods_of("net")} == {"west-0", "driver"}
 
 
 @pytest.mark.parametrize(
