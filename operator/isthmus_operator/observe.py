@@ -35,6 +35,8 @@ RESERVED_BYTES = 256 * 1024
 """For the reports of each namespace, whatever others have. The report of a router takes a few KB."""
 READING_SHARE = 0.2
 """Of one processor: the part that the answers of one namespace take at most."""
+REQUESTS_PER_SECOND = 50.0
+"""Of all namespaces, without the parts of those that have fewer pods than others."""
 POLL_TIMEOUT_SECONDS = 3.0
 HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
@@ -85,6 +87,8 @@ class Observer:
         )
         """By namespace."""
         self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
+        self._counts: dict[str, int] = {}
+        """By namespace: the number of pods that are polled."""
         self._observations: dict[tuple[str, str], Observation] = {}
         self._hurried: set[str] = set()
         """Namespaces where something waits for what routers say."""
@@ -109,7 +113,9 @@ class Observer:
             key = (namespace, pod)
             if key not in self._tasks:
                 self._tasks[key] = (target, asyncio.create_task(self._poll(key, target)))
+        self._counts[namespace] = len(targets)
         if not targets:
+            self._counts.pop(namespace, None)
             self._shares.pop(namespace, None)
             self._sizes.pop(namespace, None)
 
@@ -144,9 +150,11 @@ class Observer:
         return told.lags or now.lags or now.at >= told.at + self._numbers_seconds
 
     def _pause(self, namespace: str) -> float:
-        """At most some fifty requests per second, however many routers there are."""
+        """At most some hundred requests per second, however many routers there are. The pods of one namespace do not
+        slow down those of others: each namespace has an equal part of half of them in any case."""
         interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
-        return max(interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
+        everywhere, here = len(self._tasks), self._counts.get(namespace, 0) * len(self._counts)
+        return max(interval, min(everywhere, here) / REQUESTS_PER_SECOND) * random.uniform(0.8, 1.2)
 
     async def _ask(self, key: tuple[str, str], target: Target) -> tuple[Observation, float]:
         """What a pod has answered, and how long the processor has worked on that, in seconds."""

@@ -415,3 +415,20 @@ async def test_long_answers_are_read_apart(watch: Watch) -> None:
     watch.observer.watch("net", {"west-0": replace(watch.target, parse=parse)})
     await watch.until(lambda: watch.hash() == "1")
     assert threading.get_ident() not in readers
+
+
+async def test_pods_of_one_namespace_do_not_slow_down_those_of_others(watch: Watch) -> None:
+    """2,000 pods that do not answer: the others would be asked every 40 s."""
+    observer = Observer(lambda namespace: None, interval=0.2)
+    nobody = Target("uid", "127.0.0.1", 1)
+    try:
+        observer.watch("attacker", {f"pod-{number}": nobody for number in range(2_000)})
+        observer.watch("net", {"west-0": watch.target})
+        watch.observer.watch("net", {})
+        async with asyncio.timeout(TIMEOUT):
+            await watch.pod.polled(4)
+        pauses = {namespace: observer._pause(namespace) for namespace in ("attacker", "net")}
+    finally:
+        await observer.close()
+    assert pauses["net"] < 0.5
+    assert pauses["attacker"] > 30
