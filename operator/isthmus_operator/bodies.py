@@ -8,6 +8,7 @@ should be.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from .names import (
     LABEL_PROFILE,
     LABEL_USE,
     MANAGER,
+    objects_of,
     secrets_of,
 )
 from .resources.base import GROUP
@@ -31,6 +33,13 @@ MAX_RUN_VALUES = 200
 MAX_CLAIM_VALUES = 500
 """In a PersistentVolumeClaim, which has no owner: there may be any number of them. The operator sets less than 50."""
 
+_MANY = frozenset({"Service", "PersistentVolumeClaim", "Job"})
+"""Kinds of which a resource may have any number of objects, so that names do not bound those that somebody forges. The
+operator may not delete objects of some kinds, and deletes none of a paused resource."""
+MAX_BYTES = 32 * 1024
+"""Of the text of an object of these kinds. A Service and a claim have less than a tenth; a larger Job is not compared
+with what it should be."""
+
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _LABELS = (LABEL_MANAGED_BY, LABEL_PROFILE, LABEL_USE, LABEL_FLOW_LOG, LABEL_FLOW_ANALYSIS)
 _RUN_STATUS = ("startTime", "completionTime", "failed", "conditions")
@@ -42,8 +51,8 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     deleted. Otherwise without its content, and of its metadata only what tells whether a resource may use it, and whose
     it is.
 
-    A forged owner does not help for long: Kubernetes deletes an object whose owner does not exist, and the operator one
-    that its owner has no use for."""
+    A forged owner does not help: Kubernetes deletes an object whose owner does not exist, and for one that exists the
+    name of the object has to be one that the operator gives, or the object has to be small."""
     metadata = manifest.get("metadata")
     if not isinstance(metadata, Mapping):
         return manifest
@@ -82,14 +91,22 @@ def _is_kept(
         made, most = kind == "PersistentVolumeClaim" and LABEL_FLOW_LOG in labels, MAX_CLAIM_VALUES
     # A pod template has as many managed fields as values; their number has a bound of its own.
     rest = {key: item for key, item in metadata.items() if key != "managedFields"}
-    return made and values({**manifest, "metadata": rest}, most) <= most
+    if not made or values({**manifest, "metadata": rest}, most) > most:
+        return False
+    return kind not in _MANY or _is_small(manifest)
 
 
 def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any]) -> bool:
     group, name = str(owner.get("apiVersion")).partition("/")[0], str(owner.get("name") or "")
     if group != GROUP or not name:
         return False
-    return kind not in {"Secret", "ConfigMap"} or metadata.get("name") in secrets_of(name)
+    if kind in {"Secret", "ConfigMap"}:
+        return metadata.get("name") in secrets_of(name)
+    return kind in _MANY or metadata.get("name") in objects_of(name)
+
+
+def _is_small(manifest: Mapping[str, Any]) -> bool:
+    return len(json.dumps(manifest)) <= MAX_BYTES
 
 
 def _run(job: Mapping[str, Any]) -> dict[str, Any]:

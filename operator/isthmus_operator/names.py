@@ -157,12 +157,17 @@ def store_keys(owner: str) -> str:
     return derived(owner, "store-keys")
 
 
+def objects_of(resource: str) -> frozenset[str]:
+    """The names of the objects that the operator makes for resources with this name, of any kind, other than Secrets,
+    Services and Jobs."""
+    names = (base_name, gossip_name, flow_log_name, flow_analysis_name)
+    return frozenset(name(resource) for name in names)
+
+
 def secrets_of(resource: str) -> frozenset[str]:
     """The Secrets that the operator makes for resources with this name, of any kind."""
-    base = base_name(resource)
-    owners = (base, gossip_name(resource), flow_log_name(resource), flow_analysis_name(resource))
     found = {config_secret(resource), ledger_secret(resource)}
-    for owner in owners:
+    for owner in objects_of(resource):
         found |= {owner, certificates_secret(owner), store_keys(owner)}
     return frozenset(found)
 

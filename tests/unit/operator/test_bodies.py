@@ -65,7 +65,29 @@ def test_of_an_object_that_somebody_else_has_made_no_content_is_held(
     assert len(json.dumps(item)) > LONG_BYTES
 
 
-@pytest.mark.parametrize("kind", sorted(set(CHILD_KINDS) - {"Secret", "ConfigMap"}))
+@pytest.mark.parametrize("kind", CHILD_KINDS)
+def test_of_a_forged_object_of_an_owner_that_exists_no_content_is_held(kind: str) -> None:
+    """Any number of them: the operator may not delete those of some kinds."""
+    metadata = {"name": "forged", "uid": "u", "labels": OURS, "annotations": {"pad": "x" * 250_000}}
+    forged = {"kind": kind, "metadata": {**metadata, "ownerReferences": [ROUTER]}}
+    assert len(json.dumps(retained(forged, kind))) < 1_000
+
+
+def test_of_a_large_claim_without_owner_no_content_is_held() -> None:
+    metadata: dict[str, Any] = {
+        "name": "west-flowlog",
+        "uid": "u",
+        "labels": {**OURS, LABEL_FLOW_LOG: "west"},
+    }
+    claim: dict[str, Any] = {"kind": "PersistentVolumeClaim", "metadata": metadata}
+    assert retained(claim, "PersistentVolumeClaim") == claim
+    metadata["annotations"] = {"pad": "x" * 250_000}
+    assert len(json.dumps(retained(claim, "PersistentVolumeClaim"))) < 1_000
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(set(CHILD_KINDS) - {"Secret", "ConfigMap", "Service", "PersistentVolumeClaim", "Job"})
+)
 def test_an_object_with_more_values_than_the_operator_gives_it_is_not_held(kind: str) -> None:
     item = planted(kind, ownerReferences=[ROUTER]) | {"status": {}, "imagePullSecrets": []}
     assert retained(item, kind) == item
