@@ -60,7 +60,7 @@ class Detached:
         self._unsent: dict[Pointer, dict[Pointer, None]] = {}
         """OUT links by session that this end has closed with messages that wait; the engine still sends these."""
         self._cramped: dict[Pointer, Pointer | None] = {}
-        """Sessions in which deliveries that were cut short may have taken room.
+        """Sessions in which deliveries that were cut short may have taken room, or may still do so.
 
         Each with a link that had deliveries which the engine does not show yet, when the links were last walked.
         """
@@ -71,6 +71,12 @@ class Detached:
         """
         self._due: set[Pointer] = set()
         """Cramped sessions whose links are walked after the engine has written."""
+        self._untold: set[Pointer] = set()
+        """Sessions whose windows are announced after the engine has written.
+
+        The engine notes once that it has to look at a window, and looks at it when it writes for one of the session's
+        links or deliveries. If that is closed or freed before, it never looks at it again by itself.
+        """
 
     @property
     def has_cramped_sessions(self) -> bool:
@@ -87,9 +93,17 @@ class Detached:
             self._connection.close(Condition("amqp:session:errant-link", reason))
 
     def closed(self, link: Link) -> None:
-        """This end has closed an OUT link."""
-        if lib.pn_link_queued(link.io):
+        """This end has closed a link."""
+        if link.incoming:
+            self.tell_window(link.session)
+        elif lib.pn_link_queued(link.io):
             self._unsent.setdefault(link.session, {})[link.io] = None
+
+    def tell_window(self, session: Pointer) -> None:
+        """Announce a session's window after the next write, unless it is too early for that."""
+        if self._connection.sessions.has_begun(session):
+            self._untold.add(session)
+            self._connection.after_write = True
 
     def have_unsent(self, session: Pointer) -> bool:
         """Whether messages wait on links of a session that this end has closed."""
@@ -123,9 +137,11 @@ class Detached:
     def cut_short(self, link: Pointer) -> None:
         """A delivery is given up before all of it is here, and its link with it.
 
-        As the engine counts, what arrives of it afterwards remains unread: the session would fill up.
+        As the engine counts, what arrives of it afterwards remains unread: the session would fill up. The peer may
+        even wait for room in the session before it answers.
         """
         self._of(link).cut_short.add(link)
+        self._cramped.setdefault(lib.pn_link_session(link), None)
 
     def _of(self, link: Pointer) -> _Session:
         session = lib.pn_link_session(link)
@@ -142,9 +158,7 @@ class Detached:
         of = self._sessions.get(session)
         if of is not None:
             self._total -= of.deliveries.pop(link, 0)
-            if link in of.cut_short:
-                of.cut_short.remove(link)
-                self._cramped.setdefault(session, None)
+            of.cut_short.discard(link)
         if of is None or link not in of.left:
             self._connection.freeing.free(session, link)
         elif self._left > MOST_LEFT:
@@ -156,18 +170,24 @@ class Detached:
                 self._due.add(session)
                 self._connection.after_write = True
 
-    def link_freed(self, session: Pointer) -> None:
-        """A link of a session has been freed."""
+    def link_freed(self, session: Pointer, *, receiver: bool) -> None:
+        """A link of a session has been freed, on which something could come if it was a `receiver`."""
         self._freed.add(session)
         self._connection.after_write = True
+        if receiver:
+            self.tell_window(session)
 
     def written(self) -> None:
         """The engine has written everything, so that no freed link can be named any more."""
         self._freed.clear()
         due, self._due = self._due, set()
+        untold, self._untold = self._untold, set()
         for session in due:
             if session in self._cramped:
                 self._make_room(session)
+        for session in untold:
+            lib.pn_session_set_incoming_capacity(session, lib.pn_session_get_incoming_capacity(session))
+            self._connection.driver.touch(self._connection)
 
     def make_room(self) -> Iterator[None]:
         """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is.
@@ -184,7 +204,7 @@ class Detached:
     def _make_room(self, session: Pointer) -> None:
         if session in self._freed or self._connection.freeing.is_freeing(session):
             return
-        hidden = self._cramped[session]
+        hidden, of = self._cramped[session], self._sessions[session]
         if hidden is not None and lib.pn_link_queued(hidden) > 1:
             return
         unread = 0
@@ -195,13 +215,17 @@ class Detached:
                 return
             current = lib.pn_link_current(link) if queued else None
             unread += lib.pn_delivery_pending(current) if current else 0
-        del self._cramped[session]
-        of = self._sessions[session]
-        capacity = lib.pn_session_get_incoming_capacity(session) - of.never_read
-        of.never_read = lib.pn_session_incoming_bytes(session) - unread
-        # Told to the peer in any case, whose window may be used up.
-        lib.pn_session_set_incoming_capacity(session, capacity + of.never_read)
-        self._connection.driver.touch(self._connection)
+        if of.cut_short:
+            self._cramped[session] = None
+        else:
+            del self._cramped[session]
+        taken = lib.pn_session_incoming_bytes(session) - unread - of.never_read
+        if taken:
+            of.never_read += taken
+            lib.pn_session_set_incoming_capacity(
+                session, lib.pn_session_get_incoming_capacity(session) + taken
+            )
+            self._connection.driver.touch(self._connection)
 
     def session_ended(self, session: Pointer) -> None:
         """The session is gone, or about to be, and its links with it."""
@@ -209,6 +233,7 @@ class Detached:
         self._cramped.pop(session, None)
         self._freed.discard(session)
         self._due.discard(session)
+        self._untold.discard(session)
         of = self._sessions.pop(session, None)
         if of is not None:
             self._left -= len(of.left)

@@ -407,8 +407,7 @@ class Driver:
             self.forwarder.settlement.sender_cut_off(link)
         unsettled = () if link.incoming else tuple(link.unsettled)
         lib.pn_link_close(pn)
-        if not link.incoming:
-            driver.detached.closed(link)
+        driver.detached.closed(link)
         self.touch(driver)
         self.forget_link(link)
         driver.freeing.settle(link, unsettled)

@@ -119,9 +119,10 @@ class Freeing:
 
     def _free(self, session: Pointer, link: Pointer) -> None:
         self._forget(session, link)
+        receiver = bool(lib.pn_link_is_receiver(link))
         lib.pn_link_free(link)
         self._connection.remains.link_freed(session, link)
-        self._connection.detached.link_freed(session)
+        self._connection.detached.link_freed(session, receiver=receiver)
         self._connection.driver.touch(self._connection)
 
     def _write(self) -> None:

@@ -1,0 +1,125 @@
+"""What is announced of a session's window when links in it end: its other links go on, even if nothing else happens."""
+
+from __future__ import annotations
+
+import pytest
+from tests.integration.support.raw import FLOW
+from tests.unit.amqp.raw_peer import RawPeer
+from tests.unit.amqp.rig import Rig
+from tests.unit.amqp.routed_ends import performatives
+from tests.unit.amqp.test_detached import FORCED, attach, link_named, raw_peer, second_passes, transfer
+
+from isthmus_router.core.roles import Role
+
+FRAMES = 4
+"""Window of each session; the engine announces it again when less than half of it is left."""
+LEAVING, STAYING = 0, 1
+"""Handles."""
+SMALL = b"\x00\x53\x77\xa1\x01x"
+PIECE = 16_000
+BEGINNING = b"\x00\x53\x77\xb0\x00\x01\x00\x00"
+"""Of a message of 64 KiB."""
+
+
+class Sender:
+    """A peer with two links in one session, which counts the frames that it may still send there."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        consumer = raw_peer(rig, "consumer")
+        self.peer = RawPeer(rig, "peer", Role.NORMAL, max_session_frames=FRAMES)
+        rig.peers.append(self.peer)  # type: ignore[arg-type]
+        rig.settle_down()
+        for handle, address in ((LEAVING, "closest/a"), (STAYING, "closest/b")):
+            consumer.attach(0, handle, True, address, None)
+            consumer.flow(0, handle, 10, False, 0)
+        rig.settle_down()
+        attach(self.peer, 0, LEAVING, "leaving", "closest/a", receiver=False)
+        attach(self.peer, 0, STAYING, "staying", "closest/b", receiver=False)
+        rig.settle_down()
+        self.frames = 0
+        """Sent so far."""
+
+    @property
+    def window(self) -> int:
+        """Frames that it may still send."""
+        *_, fields = performatives(bytes(self.peer.heard), FLOW)
+        return int(fields[0] + fields[1]) - self.frames
+
+    def send(self, handle: int, number: int, payload: bytes, *, more: bool) -> None:
+        assert self.window > 0
+        self.frames += 1
+        transfer(self.peer, 0, handle, number, payload, more=more)
+
+    def close_leaving(self) -> None:
+        """By the router."""
+        self.rig.driver.detach_link(link_named(self.peer, "leaving"), FORCED)
+        self.rig.driver.flush()
+
+    def is_not_held_up(self, number: int) -> bool:
+        """Whether a message on the other link can be sent, frame by frame, though nobody settles anything."""
+        self.rig.settle_down()
+        for piece in range(2 * FRAMES):
+            if self.window <= 0:
+                return False
+            payload = bytes(PIECE // 4) if piece else BEGINNING
+            self.send(STAYING, number, payload, more=True)
+            self.rig.settle_down()
+            second_passes(self.rig)
+            self.rig.settle_down()
+        return True
+
+
+@pytest.fixture
+def sender(rig: Rig) -> Sender:
+    return Sender(rig)
+
+
+def test_messages_that_come_on_a_closed_link(rig: Rig, sender: Sender) -> None:
+    """They are never read; the engine frees them with the link when the peer has answered."""
+    sender.close_leaving()
+    for number in range(FRAMES - 1):
+        sender.send(LEAVING, number, SMALL + bytes(PIECE), more=False)
+    rig.settle_down()
+    assert sender.window == 1
+    sender.peer.detach(0, LEAVING, True)
+    assert sender.is_not_held_up(FRAMES - 1)
+
+
+def test_a_link_that_the_peer_closes_at_once(rig: Rig, sender: Sender) -> None:
+    """Its messages use the window up, and the detach comes before the engine writes."""
+    for number in range(FRAMES - 1):
+        sender.send(LEAVING, number, SMALL, more=False)
+    sender.peer.detach(0, LEAVING, True)
+    assert sender.is_not_held_up(FRAMES - 1)
+
+
+def test_a_message_that_the_peer_leaves_unfinished(rig: Rig, sender: Sender) -> None:
+    for _ in range(FRAMES - 1):
+        sender.send(LEAVING, 0, SMALL, more=True)
+    sender.peer.detach(0, LEAVING, True)
+    assert sender.is_not_held_up(1)
+
+
+def test_a_link_that_is_closed_before_the_engine_writes(rig: Rig, sender: Sender) -> None:
+    """The peer does not answer."""
+    for _ in range(FRAMES - 1):
+        sender.send(LEAVING, 0, SMALL, more=True)
+    sender.peer._say()
+    assert rig.driver.poller.read()
+    sender.close_leaving()
+    assert sender.is_not_held_up(1)
+
+
+def test_the_rest_of_a_message_for_which_the_peer_has_no_answer(rig: Rig, sender: Sender) -> None:
+    """What still comes of it is discarded. A peer may answer only when it has sent what waits for the window."""
+    for _ in range(FRAMES):
+        sender.send(LEAVING, 0, BEGINNING + bytes(PIECE), more=True)
+        rig.settle_down()
+    assert link_named(sender.peer, "leaving").stream is not None
+    sender.close_leaving()
+    while sender.window > 0:
+        sender.send(LEAVING, 0, bytes(PIECE), more=True)
+    rig.settle_down()
+    second_passes(rig)
+    assert sender.is_not_held_up(1)
