@@ -618,6 +618,7 @@ class AmqpConnection(ConnectionState):
         """The peer has ended a session, whoever began it."""
         self.sessions.ended(session)
         self.detached.session_ended(session)
+        self.detached.ended(session)
         self.remains.session_ended(session)
         self.markers.answered(session)
         self.answers.forget(session)

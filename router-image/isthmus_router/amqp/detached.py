@@ -77,6 +77,8 @@ class Detached:
         The engine notes once that it has to look at a window, and looks at it when it writes for one of the session's
         links or deliveries. If that is closed or freed before, it never looks at it again by itself.
         """
+        self._ending: set[Pointer] = set()
+        """Sessions that the peer has ended and whose links may be freed."""
 
     @property
     def has_cramped_sessions(self) -> bool:
@@ -104,6 +106,33 @@ class Detached:
         if self._connection.sessions.has_begun(session):
             self._untold.add(session)
             self._connection.after_write = True
+
+    def may_end(self, session: Pointer) -> bool:
+        """Whether the links may be freed of a session that the peer has ended; if False, after the next write.
+
+        The engine looks at the window when it settles the deliveries of these links. If it then announced the window,
+        it would name links that this end has closed, with the handle 2^32-2. So the window is announced before.
+        """
+        if session in self._ending:
+            return True
+        links = self._connection.links
+        if not any(
+            link not in links and lib.pn_link_unsettled(link)
+            for link in self._connection.sessions.receivers(session)
+        ):
+            self._ending.add(session)
+            return True
+        if session not in self._freed:
+            self._ending.add(session)
+            unread = lib.pn_session_incoming_bytes(session)
+            capacity = lib.pn_session_get_incoming_capacity(session)
+            lib.pn_session_set_incoming_capacity(session, capacity + unread)
+        self._connection.driver.touch(self._connection)
+        return False
+
+    def ended(self, session: Pointer) -> None:
+        """All links of a session that the peer has ended are gone."""
+        self._ending.discard(session)
 
     def have_unsent(self, session: Pointer) -> bool:
         """Whether messages wait on links of a session that this end has closed."""

@@ -421,6 +421,9 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     if not connection.sessions.has_begun(session):
         connection.break_off(SESSION_TWICE)
         return None
+    if not connection.detached.may_end(session):
+        connection.waits_for_write = True
+        return AGAIN
     connection.detached.session_ended(session)
     connection.freeing.session_ended(session)
     links = connection.sessions.some_links(session, MANY_LINKS + 1)

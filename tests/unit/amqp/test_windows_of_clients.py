@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.support.raw import FLOW
+from tests.integration.support.raw import END, FLOW
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import performatives
 from tests.unit.amqp.test_detached import FORCED, attach, link_named, raw_peer, second_passes, transfer
 
 from isthmus_router.core.roles import Role
+from isthmus_router.message.types import UInt
 
 FRAMES = 4
 """Window of each session; the engine announces it again when less than half of it is left."""
@@ -123,3 +124,19 @@ def test_the_rest_of_a_message_for_which_the_peer_has_no_answer(rig: Rig, sender
     rig.settle_down()
     second_passes(rig)
     assert sender.is_not_held_up(1)
+
+
+def test_a_session_that_ends_with_messages_on_a_closed_link(rig: Rig, sender: Sender) -> None:
+    """The peer ends the session instead of an answer to the detach."""
+    sender.close_leaving()
+    for number in range(FRAMES - 1):
+        sender.send(LEAVING, number, SMALL + bytes(PIECE), more=False)
+    rig.settle_down()
+    sender.peer.end(0)
+    rig.settle_down()
+    heard = bytes(sender.peer.heard)
+    handles = {fields[4] for fields in performatives(heard, FLOW) if len(fields) > 4}
+    assert handles <= {None, UInt(LEAVING), UInt(STAYING)}
+    assert len(list(performatives(heard, END))) == 1
+    assert not sender.peer.router_side.closed
+    assert not sender.peer.router_side.detached._ending
