@@ -385,7 +385,8 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
         return None
     session = lib.pn_event_session(event)
     begun_here = not lib.pn_session_state(session) & _LOCAL_UNINIT
-    if not begun_here and connection.sessions.lacks_channel():
+    answered = begun_here or connection.sessions.may_answer(session)
+    if not begun_here and answered and connection.sessions.lacks_channel():
         if connection.sessions.waits_for_channel():
             connection.waits_for_write = True
             return AGAIN
@@ -398,6 +399,8 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
         connection.session_answered(session)
         return None
     connection.sessions.bound(session)
+    if not answered:
+        return None
     grant: Grant | None = connection.core.grant if connection.core is not None else None
     if grant is not None and 0 < grant.max_sessions < connection.sessions.count:
         grant.denied(Denial.SESSION)
@@ -474,8 +477,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         return
     if connection.core is None:
         return
-    if lib.pn_session_state(lib.pn_link_session(pn)) & _LOCAL_CLOSED:
-        return  # on a session that was refused
+    if lib.pn_session_state(session) & _LOCAL_CLOSED or not connection.sessions.is_answerable(session):
+        return  # on a session that was refused, or is not answered
     if too_many is not None and excess > REFUSED_LINKS:
         connection.close(too_many)
         return

@@ -46,6 +46,8 @@ SPARE_SESSIONS = 16
 REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
+MOST_LATE_ANSWERS = 1000
+"""Sessions of a connection that are begun though the peer had ended them before; further ones are not answered."""
 DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
@@ -60,6 +62,7 @@ _set_mark = _library.pn_session_set_context
 _set_mark.argtypes, _set_mark.restype = (ctypes.c_void_p, ctypes.c_void_p), None
 _mark_of = _library.pn_session_get_context
 _mark_of.argtypes, _mark_of.restype = (ctypes.c_void_p,), ctypes.c_void_p
+_LOCAL_UNINIT, _REMOTE_CLOSED = 1, 32
 _ENDED = 1
 """Mark of a session of the engine's that the peer has ended: another one may have the same address later."""
 
@@ -122,6 +125,8 @@ class Sessions:
         """Links that it allows in the one that it has begun last."""
         self._handles: dict[Pointer, int] = {}
         """How many links of each session the engine has a handle for. Either end has attached them."""
+        self._late_answers = 0
+        """Begins of the router's that were due when the peer had ended the session."""
         self._returned: list[Pointer] = []
         """The session of each link that both ends have detached: its handle is free after the next write."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
@@ -170,11 +175,30 @@ class Sessions:
         """
         return bool(self._unwritten_ends)
 
+    @staticmethod
+    def is_answerable(session: Pointer) -> bool:
+        """Whether the router has begun a session, or can still answer the peer's begin."""
+        state = lib.pn_session_state(session)
+        return not (state & _LOCAL_UNINIT and state & _REMOTE_CLOSED)
+
+    def may_answer(self, session: Pointer) -> bool:
+        """Whether to answer the begin of a session of the peer's, which may have ended it already.
+
+        The engine then has forgotten the peer's channel. Its begin would not name it, and the peer would take it for
+        that of another session and answer it. If the peer answers in the same way, this would go on without end.
+        """
+        if not self.is_answerable(session):
+            self._late_answers += 1
+        return self.is_answerable(session) or self._late_answers <= MOST_LATE_ANSWERS
+
     def end(self, session: Pointer) -> None:
         """Answer the end of a session, which is of no use any more."""
-        lib.pn_session_close(session)
+        if self.is_answerable(session):
+            lib.pn_session_close(session)
+            self._unwritten_ends.add(session)
+        else:
+            self._without_channel.add(session)
         lib.pn_session_free(session)
-        self._unwritten_ends.add(session)
         self._connection.after_write = True
         self._connection.driver.touch(self._connection)
 

@@ -12,6 +12,7 @@ from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, performatives
 
+from isthmus_router.amqp.sessions import MOST_LATE_ANSWERS
 from isthmus_router.core.roles import Role
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.message.types import UInt, UShort
@@ -213,3 +214,56 @@ def test_a_connection_stays_whose_engine_has_only_remarks(rig: Rig) -> None:
     peer = with_sessions(rig, 2)
     peer.router_side.end_if_engine_has_stopped()
     assert not peer.router_side.closed
+
+
+def test_begins_without_a_channel_are_not_answered_without_end(rig: Rig) -> None:
+    """The peer takes them for those of other sessions, and answers them as the router does."""
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    rig.settle_down()
+    peer.begin(2)
+    peer.say(end(2))
+    answered = 0
+    for _ in range(2 * MOST_LATE_ANSWERS):
+        rig.settle_down()
+        ends = len(list(performatives(peer.heard, END)))
+        if ends == answered or peer.router_side.closed:
+            break
+        answered = ends
+        peer.begin(2)
+        peer.say(end(2))
+    assert answered == MOST_LATE_ANSWERS
+    assert peer.router_side.sessions.count == 2
+    peer.begin(2)
+    rig.settle_down()
+    assert [begin[0] for begin in performatives(peer.heard, BEGIN)][-1] == 2
+    assert not list(performatives(peer.heard, CLOSE))
+
+
+def test_links_in_a_session_that_is_not_answered(rig: Rig) -> None:
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    rig.settle_down()
+    side = peer.router_side
+    side.sessions._late_answers = MOST_LATE_ANSWERS
+    for _ in range(3):
+        peer.begin(2)
+        for handle in range(3):
+            peer.attach(2, handle, bool(handle % 2), "balanced/a", None)
+            peer.flow(2, handle, 10, False, 0)
+        peer.detach(2, 0, True)
+        peer.say(end(2))
+    rig.settle_down()
+    rig.work_off()
+    assert side.sessions.count == 2
+    assert not side.links
+    assert not side.sessions._links_of_peer
+    assert not list(performatives(peer.heard, END))
+    assert not list(performatives(peer.heard, ATTACH))
+    peer.begin(2)
+    peer.attach(2, 0, False, "balanced/a", None)
+    peer.transfer(2, 0, "balanced/a", 10, False, False, False, 0)
+    peer.say(end(2))
+    rig.settle_down()
+    ((error,),) = performatives(peer.heard, CLOSE)
+    assert str(error.value[0]) == "amqp:session:window-violation"
