@@ -106,7 +106,7 @@ def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any
 
 
 def _is_small(manifest: Mapping[str, Any]) -> bool:
-    return len(json.dumps(manifest)) <= MAX_BYTES
+    return len(json.dumps(manifest, default=dict)) <= MAX_BYTES  # kopf gives a view of a dictionary
 
 
 def _run(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from kopf import Body
 from tests.unit.operator.test_conflicts import OWNERS
 
 from isthmus_operator.bodies import retained
@@ -108,6 +109,7 @@ def test_the_largest_pod_template_is_held_with_its_managed_fields() -> None:
 def test_all_that_the_operator_makes_is_held_whole(name: str) -> None:
     for item in OWNERS[name][1]:
         assert retained(item, item["kind"]) == item
+        assert retained(Body(item), item["kind"]) == item  # as kopf gives it
 
 
 def test_of_a_job_that_a_cron_job_has_made_only_the_run_is_held() -> None:
