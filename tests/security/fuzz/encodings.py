@@ -32,7 +32,7 @@ def encoding(chance: random.Random, depth: int = 0) -> bytes:
     return begun + _content(chance, begun[-1], depth)
 
 
-def spoilt_encoding(chance: random.Random) -> bytes:
+def mutated_encoding(chance: random.Random) -> bytes:
     """One value, of which a byte may be any other."""
     whole = bytearray(encoding(chance))
     if chance.random() < WRONG_BYTE:

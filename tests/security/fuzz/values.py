@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.integration.support.invalid import INVALID, SWALLOWED
-from tests.security.fuzz.encodings import spoilt_encoding
+from tests.security.fuzz.encodings import mutated_encoding
 
 from isthmus_router.message.types import (
     Array,
@@ -65,7 +65,7 @@ _SCALARS: tuple[Callable[[random.Random], Any], ...] = (
     lambda chance: Symbol("s" * chance.choice(SIZES)),
     lambda chance: chance.choice(BROKEN),
     lambda chance: Encoded(chance.randbytes(chance.choice((1, 2, 5, 20)))),
-    lambda chance: Encoded(spoilt_encoding(chance)),
+    lambda chance: Encoded(mutated_encoding(chance)),
 )
 
 
@@ -75,7 +75,7 @@ def value(chance: random.Random, depth: int = 3) -> Any:
     if depth == 0 or kind < 0.7:
         return chance.choice(_SCALARS)(chance)
     if kind < 0.8:
-        return Encoded(spoilt_encoding(chance))
+        return Encoded(mutated_encoding(chance))
     if kind < 0.85:
         return {chance.choice(("a", Symbol("b"), ULong(3))): value(chance, depth - 1)}
     if kind < 0.9:
