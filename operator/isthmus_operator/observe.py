@@ -36,7 +36,7 @@ RESERVED_BYTES = 256 * 1024
 READING_SHARE = 0.2
 """Of one processor: the part that the answers of one namespace take at most."""
 REQUESTS_PER_SECOND = 50.0
-"""Of all namespaces, without the parts of those that have fewer pods than others."""
+"""To pods of all namespaces together, if each namespace has as many pods."""
 POLL_TIMEOUT_SECONDS = 3.0
 HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
@@ -113,8 +113,9 @@ class Observer:
             key = (namespace, pod)
             if key not in self._tasks:
                 self._tasks[key] = (target, asyncio.create_task(self._poll(key, target)))
-        self._counts[namespace] = len(targets)
-        if not targets:
+        if targets:
+            self._counts[namespace] = len(targets)
+        else:
             self._counts.pop(namespace, None)
             self._shares.pop(namespace, None)
             self._sizes.pop(namespace, None)
@@ -150,8 +151,8 @@ class Observer:
         return told.lags or now.lags or now.at >= told.at + self._numbers_seconds
 
     def _pause(self, namespace: str) -> float:
-        """At most some hundred requests per second, however many routers there are. The pods of one namespace do not
-        slow down those of others: each namespace has an equal part of half of them in any case."""
+        """Seconds until the next request to a pod. All pods together get about 50 requests a second, and at most twice
+        as many: a namespace with few pods has an equal part of 50 in any case."""
         interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
         everywhere, here = len(self._tasks), self._counts.get(namespace, 0) * len(self._counts)
         return max(interval, min(everywhere, here) / REQUESTS_PER_SECOND) * random.uniform(0.8, 1.2)
