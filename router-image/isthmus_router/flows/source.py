@@ -23,7 +23,7 @@ RECORDS_PER_MESSAGE = 50
 MESSAGES_PER_TICK = 4
 """On each address: more than that waits, so that neither the router nor what is on the way is flooded."""
 AGAIN_PER_TICK = RECORDS_PER_MESSAGE * MESSAGES_PER_TICK
-"""Records that are told again after FLUSH: no faster than they are sent."""
+"""Records that are told again in one tick after FLUSH. As many are sent in it."""
 BEACON_TICKS = 50
 HEARTBEAT_TICKS = 10
 ENDED_RECORDS = 5000
