@@ -1,4 +1,4 @@
-"""The sessions of a connection that are for routed links, or for streams: which links share one.
+"""The sessions of a connection that keep clients apart, for routed links or for streams: which links share one.
 
 A link that has to wait fills the window of its session, and then the others in the session wait as well. So links have
 sessions of their own, up to a number of them, and then share those of their own client. Links of different clients
@@ -19,7 +19,7 @@ find a free channel."""
 PART_OF_CLIENT, PART_OF_ROUTER = 4, 2
 """Such a part of what is left a client may have before it shares, and a router for the clients behind it."""
 MOST_EXAMINED = 64
-"""Sessions in which something waits that are passed over."""
+"""Sessions in which messages wait that are passed over in the search for one in which none do."""
 MOST_SESSIONS = 4000
 """With more clients, several share one."""
 
@@ -41,7 +41,7 @@ class Sharer:
         return cls(client, link.session) if connection.role.is_between_routers else cls(client)
 
 
-class RoutedSessions:
+class ClientSessions:
     """Those of one connection."""
 
     def __init__(

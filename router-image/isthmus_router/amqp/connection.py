@@ -50,8 +50,8 @@ SHORTEST_TICK_SECONDS = 0.05
 MOST_OWED = 1000
 """Answers that a client has not taken when the router stops reading from it."""
 ROUTER_MOST_OWED, OWED_BYTES = 65_536, 256
-"""The same of another router, whose connection is closed then. Each so many bytes of a link's name and addresses count
-as another answer there."""
+"""Answers that another router has not taken when the router closes the connection. Each 256 bytes of the name and the
+addresses of a link count as one more."""
 NOT_READ = Condition("amqp:resource-limit-exceeded", "answers to detach and end frames are not read")
 MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
@@ -115,7 +115,7 @@ class AmqpConnection(ConnectionState):
         self.owed = 0
         """How many ends and detaches of the peer wait for their answers to be written."""
         self._frames_then = 0
-        """Frames of the engine when the first of them came, between routers."""
+        """Frames that the engine had made when the first of these came, between routers."""
         self.tls_protocol: str | None = None
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
@@ -391,9 +391,8 @@ class AmqpConnection(ConnectionState):
                 self._watch()
             return
         frames = lib.pn_transport_get_frames_output(self.transport)
-        if (
-            frames != self._frames_then
-        ):  # the peer has read something, and the engine has nothing of earlier ones
+        # If the engine has made frames since, the peer has read something, and earlier answers are no longer kept.
+        if frames != self._frames_then:
             self._frames_then, self.owed = frames, 0
         self.owed += 1 + (0 if pn is None else size_of_link(pn) // OWED_BYTES)
         if self.owed >= ROUTER_MOST_OWED and self.core is not None:
@@ -618,7 +617,7 @@ class AmqpConnection(ConnectionState):
         """The peer has ended a session, whoever began it."""
         self.sessions.ended(session)
         self.detached.session_ended(session)
-        self.detached.ended(session)
+        self.detached.session_freed(session)
         self.remains.session_ended(session)
         self.markers.answered(session)
         self.answers.forget(session)

@@ -130,8 +130,8 @@ class Detached:
         self._connection.driver.touch(self._connection)
         return False
 
-    def ended(self, session: Pointer) -> None:
-        """All links of a session that the peer has ended are gone."""
+    def session_freed(self, session: Pointer) -> None:
+        """All links of a session that the peer has ended are freed, and the session is next."""
         self._ending.discard(session)
 
     def have_unsent(self, session: Pointer) -> bool:

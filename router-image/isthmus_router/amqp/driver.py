@@ -214,15 +214,15 @@ class Driver:
             if time.monotonic() >= end:
                 break
         self._turn_ends, self._slice_seconds = end, LEAST_SLICE_SECONDS
-        if self._unfinished:  # none of those that had their turn may have asked for another one
-            self._have_next_turn()
+        if self._unfinished:  # those that had their turn may all have finished, and asked for no other one
+            self._ask_for_turn()
 
     def postpone(self, connection: AmqpConnection) -> None:
         """Events of the connection wait for the next turn; others have theirs first."""
         self._unfinished[connection] = None
-        self._have_next_turn()
+        self._ask_for_turn()
 
-    def _have_next_turn(self) -> None:
+    def _ask_for_turn(self) -> None:
         if not self._turn_is_due:
             self._turn_is_due = True
             self.loop.call_soon(self._next_turn)

@@ -6,8 +6,10 @@ low-level binding (`cproton_ffi`); pointers (`pn_link_t *` and so on) are opaque
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import cproton_ffi
 from cproton_ffi import ffi, lib
 
 from isthmus_router.message.types import Array, Symbol, encode
@@ -15,6 +17,23 @@ from isthmus_router.message.types import Array, Symbol, encode
 NULL: Any = ffi.NULL
 Pointer = Any
 """A `pn_*_t *`; hashable and comparable by address."""
+
+library = ctypes.CDLL(cproton_ffi.__file__)
+"""The engine that is loaded already, with functions that the binding leaves out."""
+_set_context = library.pn_session_set_context
+_set_context.argtypes, _set_context.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+_get_context = library.pn_session_get_context
+_get_context.argtypes, _get_context.restype = (ctypes.c_void_p,), ctypes.c_void_p
+
+
+def mark(session: Pointer) -> None:
+    """Mark a `pn_session_t` for as long as it exists. Another one that has its address later is not marked."""
+    _set_context(int(ffi.cast("uintptr_t", session)), 1)
+
+
+def is_marked(session: Pointer) -> bool:
+    """Whether a `pn_session_t` is marked."""
+    return bool(_get_context(int(ffi.cast("uintptr_t", session))))
 
 
 def require_features() -> list[str]:

@@ -385,8 +385,8 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
         return None
     session = lib.pn_event_session(event)
     begun_here = not lib.pn_session_state(session) & _LOCAL_UNINIT
-    answered = begun_here or connection.sessions.may_answer(session)
-    if not begun_here and answered and connection.sessions.lacks_channel():
+    is_answered = begun_here or connection.sessions.may_answer(session)
+    if not begun_here and is_answered and connection.sessions.lacks_channel():
         if connection.sessions.waits_for_channel():
             connection.waits_for_write = True
             return AGAIN
@@ -399,7 +399,7 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
         connection.session_answered(session)
         return None
     connection.sessions.bound(session)
-    if not answered:
+    if not is_answered:
         return None
     grant: Grant | None = connection.core.grant if connection.core is not None else None
     if grant is not None and 0 < grant.max_sessions < connection.sessions.count:

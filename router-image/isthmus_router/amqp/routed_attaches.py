@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.checked import copy_data, copy_terminus
+from isthmus_router.amqp.client_sessions import Sharer
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.frames import ATTACH_TOO_LARGE, TOO_LARGE, attach_size, room, shorten
-from isthmus_router.amqp.routed_sessions import Sharer
 from isthmus_router.amqp.terminus import null_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, Direction

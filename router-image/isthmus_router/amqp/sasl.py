@@ -15,10 +15,9 @@ import ctypes
 import logging
 from typing import Any
 
-import cproton_ffi
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.engine import Pointer, library
 from isthmus_router.amqp.logins import LONGEST_READ, Login, Logins
 
 log = logging.getLogger("SERVER")
@@ -142,13 +141,12 @@ _installed: Any = None
 def install_guard() -> None:
     """Guard the SASL of every transport made from now on; once per process, whatever the number of calls."""
     global _installed  # noqa: PLW0603
-    if _installed is not None or not cproton_ffi.lib.pn_sasl_extended():
+    if _installed is not None or not lib.pn_sasl_extended():
         return
-    proton = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
     try:
-        original = ctypes.POINTER(_Implementation).in_dll(proton, "cyrus_sasl_impl").contents
-        guard = _Guard(proton, original)
-        proton.pnx_sasl_set_default_implementation(ctypes.byref(guard.implementation))
+        original = ctypes.POINTER(_Implementation).in_dll(library, "cyrus_sasl_impl").contents
+        guard = _Guard(library, original)
+        library.pnx_sasl_set_default_implementation(ctypes.byref(guard.implementation))
     except (ValueError, AttributeError) as error:  # a build of proton that hides its plug-in interface
         log.warning("SASL is not guarded: a client can crash the router", extra={"reason": str(error)})
     else:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import cproton_ffi
-from cproton_ffi import ffi, lib
+from cproton_ffi import lib
 
-from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.client_sessions import ClientSessions, Sharer
+from isthmus_router.amqp.engine import Pointer, is_marked, mark
 from isthmus_router.amqp.handle_max import links_allowed
 from isthmus_router.amqp.kernel.outgoing import is_shut_session
-from isthmus_router.amqp.routed_sessions import RoutedSessions, Sharer
 from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
@@ -47,24 +45,13 @@ REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
 MOST_LATE_ANSWERS = 1000
-"""Sessions of a connection that are begun though the peer had ended them before; further ones are not answered."""
+"""Sessions of a connection that the router answers though the peer has ended them already."""
 DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
 CHEAP_BYTES = 16 * 1024 * 1024
 USUAL_LINKS = 256
 """The router assumes that a peer allows so many in a session, until the peer has begun its first session."""
-
-_library = ctypes.CDLL(
-    cproton_ffi.__file__
-)  # the one that is loaded already; its binding has not all functions
-_set_mark = _library.pn_session_set_context
-_set_mark.argtypes, _set_mark.restype = (ctypes.c_void_p, ctypes.c_void_p), None
-_mark_of = _library.pn_session_get_context
-_mark_of.argtypes, _mark_of.restype = (ctypes.c_void_p,), ctypes.c_void_p
-_LOCAL_UNINIT, _REMOTE_CLOSED = 1, 32
-_ENDED = 1
-"""Mark of a session of the engine's that the peer has ended: another one may have the same address later."""
 
 
 class Sessions:
@@ -78,14 +65,14 @@ class Sessions:
         """Those this router began, by their use."""
         self._proxies: dict[Pointer, int] = {}
         """Those for proxy links, with the number of links in each."""
-        self._streams = RoutedSessions(
+        self._streams = ClientSessions(
             self._begin,
             self._free_for_streams,
             lambda _: True,
             of_router=STREAMS_OF_ROUTER,
             waits=is_shut_session,
         )
-        self._routed = RoutedSessions(self._begin, lambda: self._free() - SPARE_SESSIONS, self._has_room)
+        self._routed = ClientSessions(self._begin, lambda: self._free() - SPARE_SESSIONS, self._has_room)
         self._links: dict[Pointer, dict[Link, None]] = {}
         """Attached links by session."""
         self._of_peer: dict[Pointer, set[Pointer]] = {}
@@ -126,7 +113,7 @@ class Sessions:
         self._handles: dict[Pointer, int] = {}
         """How many links of each session the engine has a handle for. Either end has attached them."""
         self._late_answers = 0
-        """Begins of the router's that were due when the peer had ended the session."""
+        """Sessions that the peer had ended before the router could answer their begins."""
         self._returned: list[Pointer] = []
         """The session of each link that both ends have detached: its handle is free after the next write."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
@@ -179,17 +166,15 @@ class Sessions:
     def is_answerable(session: Pointer) -> bool:
         """Whether the router has begun a session, or can still answer the peer's begin."""
         state = lib.pn_session_state(session)
-        return not (state & _LOCAL_UNINIT and state & _REMOTE_CLOSED)
+        return not (state & lib.PN_LOCAL_UNINIT and state & lib.PN_REMOTE_CLOSED)
 
     def may_answer(self, session: Pointer) -> bool:
-        """Whether to answer the begin of a session of the peer's, which may have ended it already.
+        """Whether to answer the peer's begin of a session, which the peer may have ended already.
 
-        The engine then has forgotten the peer's channel. Its begin would not name it, and the peer would take it for
-        that of another session and answer it. If the peer answers in the same way, this would go on without end.
+        In that case the engine has forgotten the channel of the peer, and its begin names none. The peer takes it for
+        the begin of another session, and answers it. Two ends that both do so would go on without end.
         """
-        if not self.is_answerable(session):
-            self._late_answers += 1
-        return self.is_answerable(session) or self._late_answers <= MOST_LATE_ANSWERS
+        return self.is_answerable(session) or self._late_answers < MOST_LATE_ANSWERS
 
     def end(self, session: Pointer) -> None:
         """Answer the end of a session, which is of no use any more."""
@@ -235,8 +220,10 @@ class Sessions:
 
         The peer can name a session that it has ended until the engine has written the router's end.
         """
-        if session in self._begun or _mark_of(_address(session)):
+        if session in self._begun or is_marked(session):
             return False
+        if not self.is_answerable(session):
+            self._late_answers += 1
         self._begun.add(session)
         self._allowed[session] = self._usual = links_allowed(session)
         return True
@@ -305,7 +292,7 @@ class Sessions:
         self._idle.pop(session, None)
         lib.pn_incref(session)
         self._ended.add(session)
-        _set_mark(_address(session), _ENDED)
+        mark(session)
         for key, known in list(self._shared.items()):
             if known == session:
                 del self._shared[key]
@@ -513,7 +500,3 @@ class Sessions:
             self._streams_of_peer[session] = capacity = part
             self._room_for_streams -= part
         lib.pn_session_set_incoming_capacity(session, capacity)
-
-
-def _address(session: Pointer) -> int:
-    return int(ffi.cast("uintptr_t", session))

@@ -62,7 +62,7 @@ def begin(peer: Peer, data: bytes, count: int) -> list[tuple[Any, Delivery]]:
 
 
 def end(rig: Rig, begun: list[tuple[Any, Delivery]]) -> list[Any]:
-    """End them; what their senders are told."""
+    """Finish the messages, and return the outcome of each."""
     for link, _ in begun:
         link.advance()
     rig.settle_down()

@@ -205,14 +205,14 @@ def test_a_connection_ends_whose_engine_has_stopped(rig: Rig) -> None:
         peer.begin(0)
         rig.settle_down()
     assert not side.closed
-    side.end_if_engine_has_stopped()
+    rig.driver._second_passed()
     assert side.closed
     assert side.close_reason == "the engine has stopped"
 
 
 def test_a_connection_stays_whose_engine_has_only_remarks(rig: Rig) -> None:
     peer = with_sessions(rig, 2)
-    peer.router_side.end_if_engine_has_stopped()
+    rig.driver._second_passed()
     assert not peer.router_side.closed
 
 

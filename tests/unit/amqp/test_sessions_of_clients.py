@@ -9,8 +9,8 @@ import pytest
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
-from isthmus_router.amqp import routed_sessions
-from isthmus_router.amqp.routed_sessions import RoutedSessions, Sharer
+from isthmus_router.amqp import client_sessions
+from isthmus_router.amqp.client_sessions import ClientSessions, Sharer
 from isthmus_router.core.roles import Role
 from isthmus_router.linkroute.routing import LinkRouting
 
@@ -26,7 +26,7 @@ class Container:
         self.links: Counter[int] = Counter()
         self.sharers: dict[int, set[Sharer]] = {}
         self.most_links = links
-        self.sessions = RoutedSessions(
+        self.sessions = ClientSessions(
             self.begin,  # type: ignore[arg-type]
             lambda: sessions - len(self.begun),
             lambda session: self.links[session] < links,  # type: ignore[index]
@@ -141,7 +141,7 @@ def test_sessions_of_links_that_are_gone_make_room() -> None:
 
 def test_a_client_that_does_not_read_stops_no_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are so many routed links that some share a session."""
-    monkeypatch.setattr(routed_sessions, "SINGLE_SESSIONS", 4)
+    monkeypatch.setattr(client_sessions, "SINGLE_SESSIONS", 4)
     LinkRouting(rig.core, lambda: 0.0, lambda *_: None).configure([LINK_ROUTE])
     container = OwnEnd(rig, "shelf", Role.ROUTE_CONTAINER)
     rig.peers.append(container)
@@ -207,7 +207,7 @@ def test_a_client_takes_no_more_sessions_over_than_it_may_begin() -> None:
 def test_sessions_in_which_something_waits_are_shared_last() -> None:
     container = Container(4)
     waiting: set[int] = set()
-    container.sessions = RoutedSessions(
+    container.sessions = ClientSessions(
         container.begin,  # type: ignore[arg-type]
         lambda: 4 - len(container.begun),
         lambda _: True,

@@ -17,10 +17,9 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-import cproton_ffi
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.engine import Pointer, library
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.state import ConnectionState
@@ -33,19 +32,18 @@ WRITTEN_AT_ONCE = 256
 MOST_RETAINED, MOST_SPARES = 128, 64
 """Large buffers of the process that deliveries retain though they are empty, and spare ones."""
 SHRINKING = 4
-"""A buffer of which more than this part is unread is not replaced by a smaller one."""
+"""A buffer that has room for this many times what is unread is replaced by a smaller one."""
 LARGEST_SPARE = 128 * 1024
 """Capacity of such a buffer. A delivery needs no more while it goes on as it arrives."""
 
-_library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
 _buffer, _free, _capacity, _size, _append, _trim, _get = (
-    _library.pn_buffer,
-    _library.pn_buffer_free,
-    _library.pn_buffer_capacity,
-    _library.pn_buffer_size,
-    _library.pn_buffer_append,
-    _library.pn_buffer_trim,
-    _library.pn_buffer_get,
+    library.pn_buffer,
+    library.pn_buffer_free,
+    library.pn_buffer_capacity,
+    library.pn_buffer_size,
+    library.pn_buffer_append,
+    library.pn_buffer_trim,
+    library.pn_buffer_get,
 )
 _buffer.restype, _buffer.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _free.restype, _free.argtypes = None, [ctypes.c_void_p]
@@ -53,16 +51,9 @@ for _of_buffer in (_capacity, _size):
     _of_buffer.restype, _of_buffer.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
 _append.restype, _append.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 _trim.restype, _trim.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
-_get.restype, _get.argtypes = (
-    ctypes.c_size_t,
-    [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_char_p,
-    ],
-)
-_record = _library.pn_delivery_attachments
+_get.restype = ctypes.c_size_t
+_get.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_char_p]
+_record = library.pn_delivery_attachments
 _record.restype, _record.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 
 _WORDS = 40
@@ -176,7 +167,7 @@ def release(pn: Pointer) -> None:
 
 
 def shrink(pn: Pointer) -> None:
-    """Let a delivery that waits with little unread have a buffer for no more than that, in the place of a large one."""
+    """Give a delivery that waits, and has little unread, a buffer of that size in the place of a large one."""
     words = _cast("uintptr_t *", pn)
     before = words[BUFFER_PLACE]
     held = _size(before)

@@ -20,10 +20,9 @@ import ctypes
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
-import cproton_ffi
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.engine import Pointer, library
 
 if TYPE_CHECKING:
     from isthmus_router.core.model import Link
@@ -83,10 +82,9 @@ OUTGOING_BYTES, OUTGOING_DELIVERIES = _places()
 """Words of a session."""
 
 _cast = ffi.cast
-_library = ctypes.CDLL(cproton_ffi.__file__)
-_window: Callable[[int], int] = _library.pn_session_remote_incoming_window
+_window: Callable[[int], int] = library.pn_session_remote_incoming_window
 _window.restype, _window.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]  # type: ignore[attr-defined]
-_waits: Callable[[int], bool] = _library.pn_delivery_buffered
+_waits: Callable[[int], bool] = library.pn_delivery_buffered
 _waits.restype, _waits.argtypes = ctypes.c_bool, [ctypes.c_void_p]  # type: ignore[attr-defined]
 
 
@@ -122,11 +120,11 @@ def _is_shut(session: Pointer, deliveries: int) -> bool:
 
 def is_shut(out: Link) -> bool:
     """Whether the peer takes nothing at the moment in the session of an OUT link."""
-    return _is_shut(out.session, 0)
+    return is_shut_session(out.session)
 
 
 def is_shut_session(session: Pointer) -> bool:
-    """The same of a session."""
+    """Whether the peer takes nothing at the moment in a session."""
     return _is_shut(session, 0)
 
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import cproton_ffi
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.engine import Pointer, library
 
 COUNT = 3
 """Layers of a transport."""
@@ -42,7 +41,7 @@ class _Layer(ctypes.Structure):
 def _layer(name: str) -> _Layer:
     """One of the engine's layers; ImportError when the library hides it."""
     try:
-        return _Layer.in_dll(ctypes.CDLL(cproton_ffi.__file__), name)
+        return _Layer.in_dll(library, name)
     except ValueError as error:
         raise ImportError(f"the engine has no {name}") from error
 
