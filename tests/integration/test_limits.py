@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import urllib.request
 
@@ -19,10 +18,7 @@ MIB = 1024 * 1024
 
 def arrived(router: Router) -> int:
     """Deliveries that the router has taken in."""
-    with urllib.request.urlopen(f"http://localhost:{router.http_port}/metrics", timeout=5) as answer:
-        found = re.search(r'router_deliveries_total{direction="in"} ([0-9.]+)', answer.read().decode())
-    assert found
-    return int(float(found[1]))
+    return int(router.metric("deliveries_total", 'direction="in"'))
 
 
 def test_more_sessions_hardly_hold_more_memory(router: Router, clients: Clients) -> None:
