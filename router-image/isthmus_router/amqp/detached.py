@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cproton_ffi import lib
+from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.kernel.buffers import release
 from isthmus_router.core.terms import Condition
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from isthmus_router.core.model import Link
 
 MOST_DELIVERIES = 100_000
-"""What was on its way when the link was closed may come; the engine keeps it until the peer has closed it, too."""
+"""What was on its way when the link was closed may come. It is discarded, but the engine keeps a record of each
+delivery until the peer has closed the link, too."""
+DISCARDED_AT_ONCE = 64 * 1024
+"""Bytes of a delivery."""
 
 FEW_LINKS = 256
 """Links of a session that are walked when a link is detached. With more, they are walked once a second at most."""
@@ -55,6 +59,8 @@ class Detached:
         self._sessions: dict[Pointer, _Session] = {}
         self._total = 0
         """Deliveries that have come, in all sessions."""
+        self._undiscarded: dict[Pointer, None] = {}
+        """Links on which deliveries have come since the engine last wrote."""
         self._left = 0
         """OUT links that are gone and on which something unknown has come, in all sessions."""
         self._unsent: dict[Pointer, dict[Pointer, None]] = {}
@@ -86,7 +92,16 @@ class Detached:
         return bool(self._cramped)
 
     def came(self, link: Pointer) -> None:
-        """A transfer has come on a link of which nothing is wanted any more."""
+        """A transfer has come on a link on which the router receives nothing any more.
+
+        It is discarded after the next write. Otherwise such deliveries would use up the window of the session until the
+        peer has answered the detach, and its other links would have to wait.
+        """
+        self._undiscarded[link] = None
+        self._connection.after_write = True
+        self._count(link)
+
+    def _count(self, link: Pointer) -> None:
         deliveries = self._of(link).deliveries
         deliveries[link] = deliveries.get(link, 0) + 1
         self._total += 1
@@ -155,7 +170,7 @@ class Detached:
             left = self._of(pn).left
             self._left += pn not in left
             left.add(pn)
-            self.came(pn)
+            self._count(pn)
             return
         known = len(link.unsettled)
         if link.stream is not None:
@@ -182,6 +197,7 @@ class Detached:
     def answered(self, link: Pointer) -> None:
         """The peer has closed it: nothing more can come."""
         session = lib.pn_link_session(link)
+        self._undiscarded.pop(link, None)
         self._connection.sessions.peer_detached(session, link)
         self._unsent.get(session, {}).pop(link, None)
         of = self._sessions.get(session)
@@ -211,12 +227,16 @@ class Detached:
         self._freed.clear()
         due, self._due = self._due, set()
         untold, self._untold = self._untold, set()
+        undiscarded, self._undiscarded = self._undiscarded, {}
+        untold.update(lib.pn_link_session(link) for link in undiscarded)
         for session in due:
             if session in self._cramped:
                 self._make_room(session)
         for session in untold:
             lib.pn_session_set_incoming_capacity(session, lib.pn_session_get_incoming_capacity(session))
             self._connection.driver.touch(self._connection)
+        for link in undiscarded:
+            _discard(link)
 
     def make_room(self) -> Iterator[None]:
         """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is.
@@ -265,5 +285,25 @@ class Detached:
         self._untold.discard(session)
         of = self._sessions.pop(session, None)
         if of is not None:
+            for link in of.deliveries:
+                self._undiscarded.pop(link, None)
             self._left -= len(of.left)
             self._total -= sum(of.deliveries.values())
+
+
+def _discard(link: Pointer) -> None:
+    """Discard what has come on a link.
+
+    If the engine did not know already that it has to announce the window of the session, it would announce it here
+    with the handle of this link, which is 2^32-2 since the link is closed.
+    """
+    while current := lib.pn_link_current(link):
+        while lib.pn_delivery_pending(current) and lib.pn_link_recv(link, _scratch, DISCARDED_AT_ONCE) > 0:
+            pass
+        if lib.pn_delivery_partial(current) and not lib.pn_delivery_aborted(current):
+            return
+        lib.pn_link_advance(link)
+        release(current)
+
+
+_scratch = ffi.new("char[]", DISCARDED_AT_ONCE)

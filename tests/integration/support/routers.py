@@ -111,13 +111,17 @@ class Router:
 
     def status(self) -> dict[str, Any]:
         """What the router says of itself on its health port."""
-        with urllib.request.urlopen(f"http://localhost:{self.http_port}/status", timeout=WAIT_SECONDS) as answer:
+        with urllib.request.urlopen(
+            f"http://localhost:{self.http_port}/status", timeout=WAIT_SECONDS
+        ) as answer:
             document: dict[str, Any] = json.load(answer)
         return document
 
     def metric(self, name: str, label: str = "") -> float:
         """The sum of a metric's samples with this label; `name` is without the usual prefix."""
-        with urllib.request.urlopen(f"http://localhost:{self.http_port}/metrics", timeout=WAIT_SECONDS) as answer:
+        with urllib.request.urlopen(
+            f"http://localhost:{self.http_port}/metrics", timeout=WAIT_SECONDS
+        ) as answer:
             text = answer.read().decode()
         full = f"isthmus_router_{name}"
         return sum(

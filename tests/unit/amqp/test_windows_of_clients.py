@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cproton_ffi import lib
 from tests.integration.support.raw import END, FLOW
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
@@ -45,7 +46,14 @@ class Sender:
     def window(self) -> int:
         """Frames that it may still send."""
         *_, fields = performatives(bytes(self.peer.heard), FLOW)
+        assert fields[4:5] in ([], [None], [UInt(LEAVING)], [UInt(STAYING)])
         return int(fields[0] + fields[1]) - self.frames
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the engine of the router has for the router."""
+        session = link_named(self.peer, "staying").session
+        return int(lib.pn_session_incoming_bytes(session))
 
     def send(self, handle: int, number: int, payload: bytes, *, more: bool) -> None:
         assert self.window > 0
@@ -77,14 +85,33 @@ def sender(rig: Rig) -> Sender:
 
 
 def test_messages_that_come_on_a_closed_link(rig: Rig, sender: Sender) -> None:
-    """They are never read; the engine frees them with the link when the peer has answered."""
+    """They are discarded, so that the peer can use its other links though it has not answered the detach."""
     sender.close_leaving()
-    for number in range(FRAMES - 1):
+    for turn in range(3):
+        for number in range(FRAMES):
+            sender.send(LEAVING, turn * FRAMES + number, SMALL + bytes(PIECE), more=False)
+        rig.settle_down()
+        assert sender.window == FRAMES
+    assert not sender.unread
+    assert sender.is_not_held_up(3 * FRAMES)
+
+
+def test_a_large_message_that_begins_on_a_closed_link(rig: Rig, sender: Sender) -> None:
+    sender.close_leaving()
+    for piece in range(3 * FRAMES):
+        sender.send(LEAVING, 0, bytes(PIECE) if piece else BEGINNING, more=True)
+        rig.settle_down()
+    assert sender.window > FRAMES // 2
+    assert not sender.unread
+    assert sender.is_not_held_up(1)
+
+
+def test_the_peer_answers_after_messages_on_a_closed_link(rig: Rig, sender: Sender) -> None:
+    sender.close_leaving()
+    for number in range(FRAMES):
         sender.send(LEAVING, number, SMALL + bytes(PIECE), more=False)
-    rig.settle_down()
-    assert sender.window == 1
     sender.peer.detach(0, LEAVING, True)
-    assert sender.is_not_held_up(FRAMES - 1)
+    assert sender.is_not_held_up(FRAMES)
 
 
 def test_a_link_that_the_peer_closes_at_once(rig: Rig, sender: Sender) -> None:
