@@ -108,25 +108,57 @@ def test_a_delivery_gets_a_buffer_that_another_one_gave_back(link: Any, kernel: 
     kernel.equip(used, RETAINED_BYTES + 1)
     kernel.equip(large, RETAINED_BYTES + 1)
     assert capacity(small) <= RETAINED_BYTES
-    assert capacity(used) <= RETAINED_BYTES
+    assert content(used) == b"x"
     assert capacity(large) >= len(LARGE)
     again = delivery(link, 4, LARGE)
     assert lib.pn_delivery_pending(again) == len(LARGE)
 
 
+def buffer_of(pn: Any) -> Any:
+    return ffi.cast("uintptr_t *", pn)[BUFFER_PLACE]
+
+
+def content(pn: Any) -> bytes:
+    """What a buffer has from its beginning on."""
+    buffer = buffer_of(pn)
+    assert ffi.cast("uint32_t *", buffer)[START_PLACE] == 0
+    return bytes(ffi.buffer(ffi.cast("char **", buffer)[0], lib.pn_delivery_pending(pn)))
+
+
 @BOTH
-@pytest.mark.parametrize("more", [1000, 2000, 4000], ids=["fits behind", "fits", "does not fit"])
-def test_what_is_left_in_a_buffer_stays_in_one_piece(link: Any, kernel: Any, more: int) -> None:
-    """The engine turns a buffer around byte by byte if more than one piece is in it."""
+@pytest.mark.parametrize("trimmed", [0, 2000])
+@pytest.mark.parametrize(
+    "more", [1000, 2000, 4000, 9000], ids=["fits behind", "fits", "does not fit", "is much more"]
+)
+def test_what_a_buffer_holds_is_at_its_beginning(link: Any, kernel: Any, trimmed: int, more: int) -> None:
+    """Otherwise the engine turns the whole buffer around byte by byte."""
     data = random.Random(1).randbytes(3000 + more)
     pn = delivery(link, 0, data[:3000])
-    buffer = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE]
-    _trim(buffer, 2000, 0)
+    _trim(buffer_of(pn), trimmed, 0)
     kernel.equip(pn, more)
-    _append(buffer, data[3000:], more)
-    start = ffi.cast("uint32_t *", buffer)[START_PLACE]
-    assert start + 1000 + more <= capacity(pn)
-    assert bytes(ffi.buffer(ffi.cast("char **", buffer)[0] + start, 1000 + more)) == data[2000:]
+    _append(buffer_of(pn), data[3000:], more)
+    assert content(pn) == data[trimmed:]
+
+
+@BOTH
+def test_a_full_buffer_gets_more(link: Any, kernel: Any) -> None:
+    """The engine, if it enlarged a full buffer, would move what it holds to the end."""
+    data = random.Random(1).randbytes(20_000)
+    pn = delivery(link, 0, data[:4096])
+    assert capacity(pn) == 4096
+    kernel.equip(pn, len(data) - 4096)
+    _append(buffer_of(pn), data[4096:], len(data) - 4096)
+    assert content(pn) == data
+
+
+@BOTH
+def test_what_a_write_has_left_is_moved_to_the_beginning(link: Any, kernel: Any) -> None:
+    data = random.Random(1).randbytes(10 * RETAINED_BYTES)
+    pn = delivery(link, 0, data)
+    _trim(buffer_of(pn), RETAINED_BYTES, 0)
+    key = pn if kernel is buffers else drain.key(pn)
+    assert kernel.written([key]) == [key]
+    assert content(pn) == data[RETAINED_BYTES:]
 
 
 @BOTH
@@ -190,8 +222,9 @@ def test_buffers_are_found_with_an_allocator_that_separates_sizes() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@BOTH
 @pytest.mark.parametrize("left", [0, 1, 1000, len(LARGE) // 4 + 1])
-def test_what_waits_unread_gets_a_smaller_buffer(link: Any, left: int) -> None:
+def test_what_waits_unread_gets_a_smaller_buffer(link: Any, kernel: Any, left: int) -> None:
     data = random.Random(2).randbytes(len(LARGE))
     pn = delivery(link, 0, data)
     large = capacity(pn)
@@ -199,7 +232,7 @@ def test_what_waits_unread_gets_a_smaller_buffer(link: Any, left: int) -> None:
     _trim(buffer, len(data) - left, 0)
     _append(buffer, data, large - len(data))  # it goes around the end
     _trim(buffer, 0, large - len(data))
-    buffers.shrink(pn)
+    kernel.shrink(pn)
     is_smaller = 0 < left * buffers.SHRINKING <= large
     assert (capacity(pn) < large) is is_smaller
     buffer, found = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE], ctypes.create_string_buffer(max(left, 1))

@@ -7,6 +7,7 @@ cdef size_t retained_bytes = RETAINED_BYTES
 cdef Py_ssize_t written_at_once = WRITTEN_AT_ONCE
 cdef Py_ssize_t most_retained = MOST_RETAINED
 cdef size_t largest_spare = LARGEST_SPARE
+cdef size_t shrinking = SHRINKING
 cdef dict all_retained = {}
 cdef Py_ssize_t most_spares = MOST_SPARES
 cdef void **spares = <void **>calloc(most_spares, sizeof(void *))
@@ -49,22 +50,58 @@ cdef inline void equip_with_spare(void *pn, size_t size) noexcept:
     cdef void *before = buffer_of(pn)
     cdef size_t held = pn_buffer_size(before)
     if held:
-        make_room_behind(before, held, size)
+        straighten(before)
+        if held + size > pn_buffer_capacity(before):
+            enlarge(pn, held, size)
     elif size > retained_bytes and count_of_spares > 0 and pn_buffer_capacity(before) <= retained_bytes:
         count_of_spares -= 1
         set_buffer(pn, spares[count_of_spares])
         pn_buffer_free(before)
 
 
-cdef void make_room_behind(void *buffer, size_t held, size_t size) noexcept:
-    """As `_make_room_behind`."""
-    cdef size_t most = pn_buffer_capacity(buffer)
+cdef void straighten(void *buffer) noexcept:
+    """As `_straighten`."""
     cdef uint32_t *start = <uint32_t *>buffer + start_place
+    cdef size_t held = pn_buffer_size(buffer)
     cdef char *memory
-    if start[0] + held <= most < start[0] + held + size and held + size <= most:
+    if 0 < start[0] <= pn_buffer_capacity(buffer) - held:
         memory = (<char **>buffer)[0]
         memmove(memory, memory + start[0], held)
         start[0] = 0
+
+
+cdef void enlarge(void *pn, size_t held, size_t size) noexcept:
+    """As `_enlarge`."""
+    cdef void *before = buffer_of(pn)
+    cdef void *larger
+    if (<uint32_t *>before + start_place)[0]:
+        return
+    larger = pn_buffer(max(held + size, 2 * pn_buffer_capacity(before)))
+    if larger != NULL and pn_buffer_append(larger, (<char **>before)[0], held) == 0:
+        set_buffer(pn, larger)
+        pn_buffer_free(before)
+    elif larger != NULL:
+        pn_buffer_free(larger)
+
+
+cdef void make_smaller(void *pn) noexcept:
+    """As `shrink`."""
+    cdef void *before = buffer_of(pn)
+    cdef size_t most = pn_buffer_capacity(before)
+    cdef size_t held = pn_buffer_size(before)
+    cdef size_t start = (<uint32_t *>before + start_place)[0]
+    cdef size_t first = min(held, most - start)
+    cdef char *memory = (<char **>before)[0]
+    cdef void *smaller
+    if held == 0 or held * shrinking > most or most <= retained_bytes:
+        return
+    smaller = pn_buffer(held)
+    if smaller == NULL:
+        return
+    pn_buffer_append(smaller, memory + start, first)
+    pn_buffer_append(smaller, memory, held - first)
+    set_buffer(pn, smaller)
+    pn_buffer_free(before)
 
 
 cdef int retain_large(PyObject *connection, void *pn) except -1:
@@ -88,6 +125,18 @@ cdef int give_back_written(PyObject *out, void *pn) except -1:
     return 0
 
 
+cdef int give_back_sent(list branches, Py_ssize_t link_place, Py_ssize_t pn_place) except -1:
+    """As `release_written` for each receiver of a stream."""
+    cdef PyObject *branch
+    cdef void *pn
+    for one in branches:
+        branch = <PyObject *>one
+        pn = pointer(get(branch, pn_place))
+        if is_large(pn):
+            give_back_written(get(branch, link_place), pn)
+    return 0
+
+
 cdef inline int end_read(PyObject *link, void *at, void *pn) except -1:
     """As `advance` for an IN link."""
     pn_link_advance(at)
@@ -108,6 +157,11 @@ def equip(pn, Py_ssize_t size):
 def release(pn):
     """As `buffers.release`."""
     give_back(pointer(<PyObject *>pn))
+
+
+def shrink(pn):
+    """As `buffers.shrink`."""
+    make_smaller(pointer(<PyObject *>pn))
 
 
 def retain(connection, pn):
@@ -148,6 +202,7 @@ def written(list deliveries not None):
     for number in deliveries[:count]:
         pn = <void *><uintptr_t>number
         if pn_buffer_size(buffer_of(pn)):
+            straighten(buffer_of(pn))
             PyList_Append(left, number)
         else:
             give_back(pn)

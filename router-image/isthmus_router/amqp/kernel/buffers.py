@@ -6,8 +6,9 @@ and never makes it smaller, until the delivery is settled and beyond: the router
 
 Buffers are dear to enlarge, as the engine copies what is in them. So some that are given back become spare ones for
 what is sent next, and the deliveries that were read last retain theirs, for more of the same delivery or for the one
-that takes its place. A buffer is a ring, and the engine turns one with an end in the middle around byte by byte before
-it writes. So what is left in one is moved to its beginning when more would go around the end.
+that takes its place. A buffer is a ring. If what it holds is not at its beginning, the engine turns the whole ring
+around byte by byte before it writes. That is so after a write that has left something, and when the engine has enlarged
+a full buffer. So what is left is moved to the beginning, and full buffers are replaced by larger ones.
 
 Source: `pn_delivery_t` and `pn_buffer_t` of qpid-proton, `core/engine-internal.h` and `core/buffer.c`.
 """
@@ -133,25 +134,41 @@ def _buffer_of(pn: Pointer) -> int:
 
 def equip(pn: Pointer, size: int) -> None:
     """Prepare the buffer of a delivery that is to send `size` bytes: a spare one for an empty small one, or room behind
-    what is left in it."""
+    what it holds."""
     words = _cast("uintptr_t *", pn)
     before = words[BUFFER_PLACE]
     held = _size(before)
     if held:
-        _make_room_behind(before, held, size)
+        _straighten(before)
+        if held + size > _capacity(before):
+            _enlarge(pn, held, size)
     elif size > RETAINED_BYTES >= _capacity(before) and _spares:
         words[BUFFER_PLACE] = _spares.pop()
         _free(before)
 
 
-def _make_room_behind(buffer: int, held: int, size: int) -> None:
-    """Move the `held` bytes of a buffer to its beginning if `size` more would go around its end."""
+def _straighten(buffer: int) -> None:
+    """Move what a buffer holds to its beginning if it is in one piece."""
     words = _cast("uint32_t *", buffer)
-    start, most = words[START_PLACE], _capacity(buffer)
-    if start + held <= most < start + held + size and held + size <= most:
+    start, held = words[START_PLACE], _size(buffer)
+    if 0 < start <= _capacity(buffer) - held:
         memory = _memory(buffer)
         ffi.memmove(memory, memory + start, held)
         words[START_PLACE] = 0
+
+
+def _enlarge(pn: Pointer, held: int, size: int) -> None:
+    """Give a delivery a buffer with room for `size` bytes behind the `held` ones if these are at its beginning."""
+    words = _cast("uintptr_t *", pn)
+    before = words[BUFFER_PLACE]
+    if _cast("uint32_t *", before)[START_PLACE]:
+        return
+    larger = _buffer(max(held + size, 2 * _capacity(before)))
+    if larger and not _append(larger, ctypes.c_char_p(int(_cast("uintptr_t", _memory(before)))), held):
+        words[BUFFER_PLACE] = larger
+        _free(before)
+    elif larger:
+        _free(larger)
 
 
 def release(pn: Pointer) -> None:
@@ -228,6 +245,7 @@ def written(deliveries: list[Pointer]) -> list[Pointer]:
     left = deliveries[count:]
     for pn in deliveries[:count]:
         if _size(_buffer_of(pn)):
+            _straighten(_buffer_of(pn))
             left.append(pn)
         else:
             release(pn)

@@ -21,8 +21,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLong, PyLong_FromVoidPtr
 from cpython.object cimport PyObject, PyTypeObject
 from isthmus_router.amqp.kernel.engine cimport (
-    Bytes, check_pointer, get, of_size, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
-    to_state, to_tag, with_bytes, with_credit, with_room, with_state, with_tag,
+    Bytes, appending, check_pointer, get, of_size, offset, pointer, put, symbol, to_bool, to_int, to_nothing,
+    to_pointer, to_size, to_state, to_tag, with_bytes, with_credit, with_room, with_state, with_tag,
 )
 from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
@@ -38,7 +38,7 @@ from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.allowance import Allowance
 from isthmus_router.amqp.kernel.buffers import (
-    BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, START_PLACE, WRITTEN_AT_ONCE,
+    BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, SHRINKING, START_PLACE, WRITTEN_AT_ONCE,
 )
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
@@ -445,6 +445,7 @@ cdef class Drain:
         cdef ssize_t most = PyLong_AsLong(<object>get(link, link_max_message_size))
         cdef PyObject *guard = get(link, link_guard)
         cdef PyObject *structure = NONE if guard == NONE else get(guard, guard_structure)
+        cdef bint has_sent = False
         if pointer(get(stream, self.stream_pn)) != pn or pn_delivery_aborted(pn) or count == 0:
             return _TO_DO
         for index in range(count):
@@ -460,10 +461,13 @@ cdef class Drain:
                 if not has_room(
                     self, out, min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes), self.stream_outgoing_high
                 ):
+                    if has_sent:
+                        give_back_sent(branches, self.branch_link, self.branch_pn)
                     return _TO_DO
             size = min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes)
             if size <= 0:
                 break
+            has_sent = True
             total += size
             if most and total > most:
                 return _TO_DO
@@ -482,10 +486,7 @@ cdef class Drain:
             return _TO_DO
         if is_large(pn):
             retain_large(get(get(link, link_connection), connection_io), pn)
-        for index in range(count):
-            branch = <PyObject *>PyList_GET_ITEM(branches, index)
-            if is_large(pointer(get(branch, self.branch_pn))):
-                give_back_written(get(branch, self.branch_link), pointer(get(branch, self.branch_pn)))
+        give_back_sent(branches, self.branch_link, self.branch_pn)
         put(stream, self.stream_up_to_date, _true)
         return _GO_ON
 

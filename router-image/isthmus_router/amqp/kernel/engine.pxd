@@ -33,6 +33,7 @@ ctypedef void (*to_nothing)(void *) noexcept nogil
 ctypedef void (*with_count)(void *, size_t) noexcept nogil
 ctypedef void (*with_state)(void *, uint64_t) noexcept nogil
 ctypedef ssize_t (*with_room)(void *, char *, size_t) noexcept nogil
+ctypedef int (*appending)(void *, const char *, size_t) noexcept nogil
 ctypedef ssize_t (*with_bytes)(void *, const char *, size_t) noexcept nogil
 ctypedef void *(*with_tag)(void *, Bytes) noexcept nogil
 ctypedef Bytes (*to_tag)(void *) noexcept nogil

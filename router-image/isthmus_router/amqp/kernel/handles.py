@@ -24,6 +24,7 @@ try:
         key,
         release_written,
         retain,
+        shrink,
         written,
     )
 
@@ -38,6 +39,7 @@ except ImportError as error:
         forget,
         release_written,
         retain,
+        shrink,
         written,
     )
 
@@ -60,5 +62,6 @@ __all__ = [
     "key",
     "release_written",
     "retain",
+    "shrink",
     "written",
 ]

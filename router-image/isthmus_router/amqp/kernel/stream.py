@@ -31,7 +31,6 @@ from cproton_ffi.lib import (
     pn_link_send,
 )
 
-from isthmus_router.amqp.kernel.buffers import shrink
 from isthmus_router.amqp.kernel.delivery import (
     CHUNK_BYTES,
     STREAM_OUTGOING_HIGH,
@@ -42,7 +41,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
     Waiting,
 )
-from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
+from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain, shrink
 from isthmus_router.amqp.kernel.outgoing import has_room, is_shut
 from isthmus_router.amqp.kernel.parking import is_crowded, much_waits, too_much_waits
 from isthmus_router.amqp.kernel.selective import fits, too_large
@@ -292,12 +291,15 @@ class Streams:
             retain(link.connection.io, pn)
             shrink(pn)
             return False
+        has_sent = False
         while True:
             size = min(pn_delivery_pending(pn), CHUNK_BYTES)
             for branch in stream.branches:
                 out = branch.link
                 if not has_room(out, size, STREAM_OUTGOING_HIGH):
                     out.connection.io.stalled.add(out)
+                    if has_sent:
+                        _release_written(stream)
                     return False
             if size > 0:
                 stream.size += size
@@ -309,6 +311,7 @@ class Streams:
                 pn_link_recv(link.io, forwarder.buffer, size)
                 if not forwarder.pieces.may_pass(link, pn, size):
                     return False
+                has_sent = True
                 for branch in stream.branches:
                     equip(branch.pn, size)
                     pn_link_send(branch.link.io, forwarder.buffer, size)
@@ -318,8 +321,7 @@ class Streams:
                 forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
                 retain(link.connection.io, pn)
-                for branch in stream.branches:
-                    release_written(branch.link, branch.pn)
+                _release_written(stream)
                 stream.up_to_date = True
                 return False
             elif forwarder.pieces.may_end(link, pn):
@@ -551,6 +553,11 @@ class Streams:
                 stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
             )
         self._pump_on(stream)
+
+
+def _release_written(stream: Stream) -> None:
+    for branch in stream.branches:
+        release_written(branch.link, branch.pn)
 
 
 def _most_collected(connection: Connection) -> int:
