@@ -372,16 +372,15 @@ def test_a_profile_that_does_not_exist_yet_is_waited_for(network: Network) -> No
         {"name": "amqps", "port": 5671, "tls": {"sslProfile": "later"}},
     ]
     network.apply(router("waiting", listeners=listeners))
-    message = network.becomes("rtr/waiting", "False", "Pending")
-    assert 'listener "amqps": SslProfile "later" does not exist' in message
+    missing = 'listener "amqps": SslProfile "later" does not exist'
+    network.becomes("rtr/waiting", "False", "Pending", saying=missing)
     network.apply(ssl_profile("later", "later"))
     assert 'Secret "later" does not exist' in network.becomes("sslp/later", "False", "SecretNotFound")
-    assert 'SslProfile "later" has no certificates yet' in network.becomes("rtr/waiting", "False", "Pending")
+    network.becomes("rtr/waiting", "False", "Pending", saying='SslProfile "later" has no certificates yet')
     apply_secret(network, issue(network), "later")
     network.ready("sslp/later", "rtr/waiting")
     network.kubectl("delete", "sslp/later")
-    message = network.becomes("rtr/waiting", "False", "Pending")
-    assert "the routers keep the earlier certificates" in message
+    network.becomes("rtr/waiting", "False", "Pending", saying="the routers keep the earlier certificates")
     apply_secret(network, issue(network), "later")
     network.apply(ssl_profile("later", "later"))
     network.ready("sslp/later", "rtr/waiting")

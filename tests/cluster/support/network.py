@@ -56,13 +56,20 @@ class Network:
         return condition
 
     def becomes(
-        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 150
+        self,
+        resource: str,
+        status: str,
+        reason: str,
+        kind: str = "Ready",
+        timeout: float = 150,
+        saying: str = "",
     ) -> str:
-        """Waits for a condition of the current generation; returns its message."""
+        """Waits for a condition of the current generation whose message contains `saying`; returns the message."""
 
         def check() -> dict[str, Any] | None:
             condition = self.condition(resource, kind)
             assert (condition["status"], condition["reason"]) == (status, reason), condition
+            assert saying in str(condition["message"]), condition
             return condition
 
         found = self.cluster.eventually(f"{resource}: {kind} {status} {reason}", check, timeout=timeout)
