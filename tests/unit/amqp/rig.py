@@ -152,7 +152,9 @@ class Rig:
         """Give everything back."""
         for peer in self.peers:
             peer.drop()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        while self.driver._jobs:  # the engines of the connections are freed in steps
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
 
