@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from isthmus_flowlog.collector.columns import LAYOUTS, ONCE, RECORD_TYPES, Row
-from isthmus_flowlog.collector.known import MOST_LIVE, Budget, Known, KnownOfSource, cost
+from isthmus_flowlog.collector.known import MOST_LIVE, Budget, Known, KnownOfSource, cost, cost_of_mention
 from isthmus_flowlog.collector.wire import Attributes
 from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, TABLES
 from isthmus_router.flows.records import Attr, RecordType
@@ -28,8 +28,9 @@ MOST_WAITING = 10_000
 MOST_GIVEN_UP = 200
 WRITTEN_AT_ONCE = 500
 """Rows of a source with each message, of those that are due at the beginning of an hour."""
-LAST_MOMENT = 4_102_444_800_000_000
-"""Times from 2100 on are none."""
+FURTHEST_US = 24 * HOUR_US
+"""From the time at which a summary or an event comes to its own. Each hour has files of its own, so times that are
+anywhere would make as many files as there are rows. A day leaves room for clocks that are in another time zone."""
 COLLECTOR_EVENT = "COLLECTOR_EVENT"
 SOURCE_LOST = "source-lost"
 _NOWHERE: Row = (None, None, None)
@@ -74,6 +75,19 @@ class _Source(KnownOfSource):
         self.waits = 0
         self.given_up: set[str] = set()
         """Identities that were waited for in vain."""
+        self.asking: deque[tuple[int, str]] = deque()
+        """Until when nobody is asked: (time, identity)."""
+        self.deadlines: deque[tuple[int, str]] = deque()
+        """Until when is waited, likewise."""
+
+    def overdue(self, deadlines: deque[tuple[int, str]], now: int) -> Iterator[str]:
+        """What is waited for, and has not come by then."""
+        while deadlines and deadlines[0][0] <= now:
+            _, identity = deadlines.popleft()
+            if deadlines is self.deadlines:
+                self.grows(-cost_of_mention(identity))
+            if identity in self.waiting:
+                yield identity
 
 
 class Assembly:
@@ -92,10 +106,6 @@ class Assembly:
         self._sources: dict[str, _Source] = {}
         self._sites: dict[str, Known] = {}
         """SITE records, of any source."""
-        self._deadlines: deque[tuple[int, str, str]] = deque()
-        """Until when is waited: (time, source, identity)."""
-        self._asking: deque[tuple[int, str, str]] = deque()
-        """Until when nobody is asked."""
         self._rows: dict[str, list[Row]] = {table.name: [] for table in TABLES}
 
     def take(self) -> dict[str, list[Row]]:
@@ -135,7 +145,7 @@ class Assembly:
             if not source.has_room:
                 self.counts.too_many += 1
                 return
-            source.ended(identity, None)
+            self._ended(source, identity, None)
             other = _SUBJECT if record_type == _RELAY_SUMMARY else _DIRECTION
             source.counted(attributes.get(_PARENT), attributes.get(other), attributes.get(_SEQUENCE), now)
             self._finish(source, Once(attributes, now))
@@ -180,7 +190,7 @@ class Assembly:
             # The first source that has it; another one does not replace what is said of sites.
             self._sites.setdefault(identity, known)
         if known.over:
-            source.ended(identity, known)
+            self._ended(source, identity, known)
         if record_type == RecordType.ROUTER and identity == source.name:
             self.proven.add(source.name)
             if source.wanted is None:
@@ -188,6 +198,14 @@ class Assembly:
         self._finish(source, known)
         if not was_complete:
             self._release(source, identity)
+
+    def _ended(self, source: _Source, identity: str, known: Known | None) -> None:
+        self._no_site(source.ended(identity, known))
+
+    def _no_site(self, known: Known | None) -> None:
+        """The record is not known any more."""
+        if known is not None and self._sites.get(known.identity) is known:
+            del self._sites[known.identity]
 
     def _decide(self, source: _Source, router: Known) -> None:
         assert self._wanted is not None
@@ -233,8 +251,9 @@ class Assembly:
         waiting = source.waiting.get(missing)
         if waiting is None:
             waiting = source.waiting[missing] = []
-            self._asking.append((now + ASK_US, source.name, missing))
-            self._deadlines.append((now + WAIT_US, source.name, missing))
+            source.asking.append((now + ASK_US, missing))
+            source.deadlines.append((now + WAIT_US, missing))
+            source.grows(cost_of_mention(missing))
         if item is not None:
             waiting.append(item)
             source.waits += 1
@@ -267,20 +286,13 @@ class Assembly:
 
     def tick(self, now: int) -> None:
         """Time has passed; to be called about once a second."""
-        for source, _ in self._overdue(self._asking, now):
-            self.to_ask.add(source.name)
-        for source, identity in self._overdue(self._deadlines, now):
-            self._give_up(source, identity)
         for source in self._sources.values():
+            for _ in source.overdue(source.asking, now):
+                self.to_ask.add(source.name)
+            for identity in source.overdue(source.deadlines, now):
+                self._give_up(source, identity)
             if source.holes and source.summaries_missed(now):
                 self.to_ask.add(source.name)
-
-    def _overdue(self, deadlines: deque[tuple[int, str, str]], now: int) -> Iterator[tuple[_Source, str]]:
-        while deadlines and deadlines[0][0] <= now:
-            _, name, identity = deadlines.popleft()
-            source = self._sources.get(name)
-            if source is not None and identity in source.waiting:
-                yield source, identity
 
     def _regularly(self, source: _Source, now: int) -> None:
         """The ROUTER every minute, everything every hour."""
@@ -332,9 +344,8 @@ class Assembly:
             return
         for identity in list(source.waiting):
             self._release(source, identity, wait=False)
-        for identity, site in list(self._sites.items()):
-            if site is source.live.get(identity) or site is source.over.get(identity):
-                del self._sites[identity]
+        for known in (*source.live.values(), *source.over.values()):
+            self._no_site(known)
         source.forgotten()
 
     def close(self) -> None:
@@ -361,7 +372,7 @@ class Assembly:
         record_type = attributes[_TYPE]
         table = ONCE[record_type]
         time = attributes.get(_START_TIME if table is EVENTS else _END_TIME)
-        if not isinstance(time, int) or not 0 < time < LAST_MOMENT:
+        if not isinstance(time, int) or abs(time - item.heard_at) > FURTHEST_US:
             self.counts.malformed += 1
             return
         if not attributes.keys() >= LAYOUTS[table.name].needed:

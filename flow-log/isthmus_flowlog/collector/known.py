@@ -54,6 +54,11 @@ def cost(attributes: Attributes) -> int:
     return _OF_RECORD + _OF_ATTRIBUTE * len(attributes) + _OF_CHARACTER * characters
 
 
+def cost_of_mention(*names: str) -> int:
+    """Bytes that the names take where nothing else is known of their record, as estimated."""
+    return _OF_MENTION + _OF_CHARACTER * sum(map(len, names))
+
+
 class Budget:
     """What all sources together take."""
 
@@ -189,15 +194,17 @@ class KnownOfSource:
         self._records -= records
         return True
 
-    def ended(self, identity: str, known: Known | None) -> None:
-        """It is over: remember that."""
+    def ended(self, identity: str, known: Known | None) -> Known | None:
+        """It is over: remember that. Returns the record that is forgotten for it."""
         self.live.pop(identity, None)
+        oldest = None
         if len(self.over) >= MOST_OVER:
-            _, oldest = self.over.popitem(last=False)
-            self.grows(-(_OF_MENTION if oldest is None else oldest.size))
+            forgotten, oldest = self.over.popitem(last=False)
+            self.grows(-(cost_of_mention(forgotten) if oldest is None else oldest.size))
         self.over[identity] = known
         if known is None:
-            self.grows(_OF_MENTION)
+            self.grows(cost_of_mention(identity))
+        return oldest
 
     def counted(self, parent: object, other: object, number: object, now: int) -> None:
         """A summary has come, if it has a number: of `parent`, in one direction or with one other site."""
@@ -209,9 +216,9 @@ class KnownOfSource:
             if len(self.sequences) >= MOST_SEQUENCES:
                 oldest, _ = self.sequences.popitem(last=False)
                 self.holes.pop(oldest, None)
-                self.grows(-_OF_MENTION)
+                self.grows(-cost_of_mention(*oldest))
             gaps = self.sequences[subject] = Gaps(SEQUENCE_SLACK_US, MOST_SUMMARIES_AWAITED)
-            self.grows(_OF_MENTION)
+            self.grows(cost_of_mention(*subject))
         gaps.heard(number, now)
         if gaps.open:
             if subject not in self.holes and len(self.holes) >= MOST_HOLES:

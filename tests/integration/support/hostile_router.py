@@ -6,6 +6,7 @@ import itertools
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -23,8 +24,8 @@ from isthmus_router.message.types import UInt, ULong
 
 TURN_SECONDS = 0.005
 WAIT_SECONDS = 60.0
-NOW_US = 1_795_424_400_000_000
-"""2026-11-23T09:00:00Z."""
+NOW_US = time.time_ns() // 1000
+"""The collector takes no times that are far from its own clock."""
 
 
 def record(record_type: int, identity: object, values: dict[int, object] | None = None) -> dict[UInt, object]:

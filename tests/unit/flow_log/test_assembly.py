@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.flow_log.network import START, Network, at_once
 
 from isthmus_flowlog.collector import columns
-from isthmus_flowlog.collector.assembly import ASK_US, WAIT_US, Assembly
-from isthmus_flowlog.collector.known import MOST_OVER
+from isthmus_flowlog.collector.assembly import ASK_US, FURTHEST_US, WAIT_US, Assembly
+from isthmus_flowlog.collector.known import MOST_OF_SOURCE, MOST_OVER
 from isthmus_flowlog.collector.rows import to_arrow
 from isthmus_flowlog.schema import DELIVERIES, TABLES, Kind
 from isthmus_router.flows.records import Attr, RecordType
@@ -353,6 +355,84 @@ def test_what_is_remembered_is_bounded() -> None:
     assembly.forgotten("abcde:0")
     assert not assembly._sources
     assert not assembly._sites
+
+
+@pytest.mark.parametrize(
+    "record", [SUMMARY, attributes(RecordType.UPGRADE_EVENT, "abcde:8", event="ordinal-raised")]
+)
+@pytest.mark.parametrize("distance", [-FURTHEST_US, FURTHEST_US])
+def test_rows_have_times_that_are_less_than_a_day_from_the_clock_of_the_collector(
+    record: dict[int, Any], distance: int
+) -> None:
+    """Each hour has files of its own: times that are anywhere would make a file of each row."""
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    assembly.take()
+    for number, at in enumerate((START + distance, START + distance + (1 if distance > 0 else -1))):
+        times = {int(Attr.START_TIME): at, int(Attr.END_TIME): at}
+        assembly.heard("abcde:0", START, [record | times | {1: f"abcde:{number + 10}"}])
+    assert sum(len(rows) for rows in assembly.take().values()) == 1
+    assert assembly.counts.malformed == 1
+
+
+def test_sites_that_have_ended_are_not_remembered_for_ever() -> None:
+    assembly = Assembly()
+    for number in range(2 * MOST_OVER):
+        ended = SITE | {1: f"site:{number}", int(Attr.END_TIME): START}
+        assembly.heard("abcde:0", START + number * SECOND, [ended])
+        assembly.take()
+    assert len(assembly._sites) == MOST_OVER
+    assembly.forgotten("abcde:0")
+    assert not assembly._sites
+
+
+def test_a_source_is_forgotten_at_the_same_cost_however_many_sites_others_have() -> None:
+    assembly = Assembly()
+    for source in range(8):
+        sites = [SITE | {1: f"{source}:{number}"} for number in range(15_000)]
+        assembly.heard(f"site{source}:0", START, sites)
+    begun = time.thread_time()
+    for number in range(50):
+        assembly.heard(f"other{number}:0", START, [ROUTER | {1: f"other{number}:0"}])
+        assembly.forgotten(f"other{number}:0")
+    assert time.thread_time() - begun < 0.5
+    assert len(assembly._sites) == 120_000
+
+
+def test_long_names_of_what_is_summarized_count_with_their_characters() -> None:
+    """Of a source; the estimate may be too low by half."""
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    tracemalloc.start()
+    try:
+        for number in range(60_000):
+            name = f"{number} " + "\U0001f4a5" * 110
+            summary = attributes(
+                RecordType.RELAY_SUMMARY, name, parent=name + "p", subject=name + 2 * name, sequence=1
+            )
+            assembly.heard("abcde:0", START + number * SECOND, [summary])
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 1.5 * MOST_OF_SOURCE
+    assert used < 1.5 * assembly._budget.used
+
+
+def test_what_was_waited_for_counts_until_its_deadline() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    before = assembly._budget.used
+    for number in range(2000):
+        change = {0: int(RecordType.CONNECTION), 1: f"abcde:{number + 10}"}
+        times = {int(Attr.START_TIME): START, int(Attr.END_TIME): START}
+        assembly.heard("abcde:0", START, [change, change | times])
+    (source,) = assembly._sources.values()
+    assert not source.waiting
+    waiting = assembly._budget.used
+    assembly.tick(START + WAIT_US)
+    assert waiting - assembly._budget.used > 2000 * 200
+    assembly.forgotten("abcde:0")
+    assert before > assembly._budget.used == 0
 
 
 def test_events_relays_and_a_site_that_another_source_tells_of() -> None:
