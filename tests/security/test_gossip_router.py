@@ -31,6 +31,7 @@ from isthmus_router.gossip.messages import (
     encode_message,
 )
 from isthmus_router.groups.identity import NOBODY
+from isthmus_router.places import LEAST
 
 MOST_MEMBERS = 80
 MOST_OF_ONE = 64
@@ -116,6 +117,29 @@ async def test_no_identity_fills_the_table(router: GossipRouter, authority: Auth
     sender.pass_on(own.info, registration.info.id, b"still here")
     assert await victim.hear() == b"still here"
     assert router.memory() - before < 50_000_000
+
+
+async def test_no_identity_has_all_connections(tmp_path: Path, authority: Authority) -> None:
+    most = 2 * LEAST + 20
+    identity = authority.issue("gossip", "localhost")
+    router = GossipRouter(tmp_path, "--most-connections", str(most), identity=identity)
+    try:
+        await router.start()
+        greedy = context(authority.issue("greedy"))
+        peers = []
+        for _ in range(most):
+            peers.append(await Peer.greeted(router, greedy))
+            peers[-1].say(Register(GROUP, info("greedy")))
+            peers[-1].say(Heartbeat())
+            assert isinstance(await peers[-1].hear(), Heartbeat | Refused)
+        assert router.metric("members") == LEAST + 10
+        victim, registration = await registered(router, authority, "victim")
+        sender, own = await registered(router, authority, "sender")
+        await eventually(lambda: router.metric("members") == LEAST + 12, "both registered")
+        sender.pass_on(own.info, registration.info.id, b"still here")
+        assert await victim.hear() == b"still here"
+    finally:
+        router.kill()
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["as-before", "with-another-address"])

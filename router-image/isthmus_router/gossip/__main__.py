@@ -83,10 +83,11 @@ async def run(options: argparse.Namespace) -> None:
         Limits(
             expiry=options.expiry,
             most_bytes=options.most_frame_bytes,
+            most_connections=options.most_connections,
             most_groups=options.most_groups,
             most_members=options.most_members,
         ),
-        Bounds(options.most_connections, options.most_queued_bytes, options.most_held_bytes),
+        Bounds(options.most_queued_bytes, options.most_held_bytes),
     )
     await server.start()
     health = GossipHealth(server, listening_socket(options.health_host, options.health_port))
@@ -161,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--most-frame-bytes", type=size, default=limits.most_bytes, help="of one frame")
     add("--most-groups", type=count, default=limits.most_groups, help="at a time")
     add("--most-members", type=count, default=limits.most_members, help="over all groups")
-    add("--most-connections", type=count, default=bounds.most_connections, help="at a time")
+    add("--most-connections", type=count, default=limits.most_connections, help="at a time")
     add(
         "--most-queued-bytes",
         type=size,

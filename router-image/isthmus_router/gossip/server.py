@@ -9,7 +9,7 @@ import math
 import os
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
@@ -36,7 +36,6 @@ USER_TIMEOUT_SECONDS = 10.0
 class Bounds:
     """Of the process, beside those of its table."""
 
-    most_connections: int = 2_000
     most_queued: int = 1 << 25
     """Memory in bytes of what the router itself may have to say to one client. The router does not read a client on
     while half as many of its messages wait for others."""
@@ -59,7 +58,9 @@ class GossipServer:
         self._listener = Listener(listening, USER_TIMEOUT_SECONDS)
         self.credentials = credentials
         self._bounds = bounds or Bounds()
-        self._most_connections = min(self._bounds.most_connections, left_for_clients())
+        limits = limits or Limits()
+        self._most_connections = min(limits.most_connections, left_for_clients())
+        limits = replace(limits, most_connections=self._most_connections)
         self.table = Table(self._loop.time(), os.urandom(16), limits)
         self._context: ssl.SSLContext | None = None
         """For new connections."""

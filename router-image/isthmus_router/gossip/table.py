@@ -36,6 +36,7 @@ from isthmus_router.gossip.messages import (
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo
 from isthmus_router.message.types import Encoded
+from isthmus_router.places import Places
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class Limits:
     """For the first frame of a connection."""
     most_bytes: int = MOST_BYTES
     """Of a frame without its length."""
+    most_connections: int = 2_000
     most_groups: int = 1_000
     most_members: int = 10_000
     """Over all groups."""
@@ -151,6 +153,8 @@ class Table:
         self._clients: dict[Link, _Client] = {}
         self._groups: defaultdict[bytes, _Group] = defaultdict(_Group)
         """By name; none is empty."""
+        self._places = Places(self.limits.most_connections)
+        """Of connections with members, by identity: others make room for new ones."""
         self._members = 0
         self._by_identity: Counter[str] = Counter()
         """Registrations."""
@@ -334,7 +338,10 @@ class Table:
                 # Messages for the member would go to somebody else.
                 self.refuse(client.link, f"member {info.id.hex()} is registered by another identity")
                 return
-            if full := self._full(client, new_group=known is None, new_member=before is None):
+            full = self._full(client, new_group=known is None, new_member=before is None)
+            if not full and not client.registered and not self._places.take(client.identity):
+                full = f"too many connections of {client.identity}"
+            if full:
                 self.refuse(client.link, full)
                 return
             self.counters.registered += 1
@@ -345,7 +352,7 @@ class Table:
                 self._by_identity[client.identity] += 1
             else:
                 self.counters.taken_over += 1
-                before.client.registered.discard((group, info.id))
+                self._no_longer(before.client, group, info.id)
         if known is None:
             self._found(self._groups[group], client.identity)
         known = self._groups[group]
@@ -371,7 +378,7 @@ class Table:
     def _unregister(self, client: _Client, group: bytes, member: MemberId) -> None:
         if (group, member) not in client.registered:
             return
-        client.registered.discard((group, member))
+        self._no_longer(client, group, member)
         known = self._groups[group]
         del known.entries[member]
         known.answer = None
@@ -384,6 +391,12 @@ class Table:
         self._by_identity[client.identity] -= 1
         if not self._by_identity[client.identity]:
             del self._by_identity[client.identity]
+
+    def _no_longer(self, client: _Client, group: bytes, member: MemberId) -> None:
+        """The member is not registered by that connection any more."""
+        client.registered.remove((group, member))
+        if not client.registered:
+            self._places.leave(client.identity)
 
     def _found(self, group: _Group, identity: str | None) -> None:
         """The group counts for this identity from now on; None: for nobody."""

@@ -12,6 +12,7 @@ from isthmus_router.groups.certificates import is_of_member, misnamed
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.views import View
+from isthmus_router.places import Places
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
@@ -84,6 +85,8 @@ class Bridge:
         self.diallers: dict[str, Dialler] = {}
         self._refused: dict[str, tuple[float, str]] = {}
         """When and why configured sites were refused here, or refused this one, last."""
+        self._places = Places(MOST_ACCEPTED)
+        """Of open sessions that others have dialled, by site."""
         self.malformed = 0
         self._active = False
         self._logged = -inf
@@ -286,6 +289,10 @@ class Bridge:
                 other is session or other.dialled
             ):
                 self.end(now, other, "dialled again")
+        if not again and not self._places.take(hello.site):
+            session.site = hello.site
+            self._refuse(now, session, f"too many sessions of site {hello.site}")
+            return
         self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(hello.site)))
         if not again:
             self._open(now, session, hello)
@@ -397,6 +404,8 @@ class Bridge:
         if self.sessions.pop(session.id, None) is None:
             return
         was_open = session.phase is Phase.OPEN
+        if was_open and not session.dialled:
+            self._places.leave(session.site)
         dialler = self.diallers.get(session.site)
         if dialler is not None and dialler.session == session.id:
             (dialler.lost if was_open else dialler.failed)(now, reason, self._random.random())

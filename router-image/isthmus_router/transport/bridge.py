@@ -15,6 +15,7 @@ from typing import Protocol
 
 from isthmus_router.credentials import Credentials, certificate_names
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.places import Places
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.problems import Problems
@@ -63,8 +64,6 @@ class BridgeConnection(FrameConnection):
         self.open = False
         self.answered = session >= 0
         """The relay has sent something by it, or passes it on: it has said HELLO."""
-        self.remote = ""
-        """The IP address of who has dialled."""
 
 
 class Bridge:
@@ -82,6 +81,7 @@ class Bridge:
         self._problems = problems
         self.counts: Counter[str] = Counter()
         """`refused`: connections that were one too many."""
+        self._places = Places(settings.most_connections)
         self._settings = settings
         self._turn = turn
         self._events = events
@@ -218,6 +218,14 @@ class Bridge:
 
     def connected(self, connection: BridgeConnection) -> None:
         """Implements Owner."""
+        if connection.session < 0:
+            identity = connection.identity
+            if not self._places.take(identity):
+                self.counts["refused"] += 1
+                connection.misfit = True
+                connection.close(f"too many connections of {identity}")
+                return
+            connection.place = identity
         connection.open = True
         if self._sessions.get(connection.session) is connection:
             self._events.bridge_opened(connection.session, certificate_names(connection.certificate))
@@ -250,6 +258,8 @@ class Bridge:
         if connection.session < 0:
             self._incoming -= 1
             self._handshakes.ended(connection)
+            if connection.place:
+                self._places.leave(connection.place)
             if connection.misfit:
                 self._problems.tell(f"bridge from {connection.remote}", reason)
         self._spliced.discard(connection)

@@ -12,7 +12,7 @@ import ssl
 import time
 from typing import Any, Protocol, cast
 
-from isthmus_router.credentials import REVOKED, Credentials, peer_chain
+from isthmus_router.credentials import REVOKED, Credentials, certificate_names, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
 from isthmus_router.transport.reasons import describe
@@ -78,6 +78,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Connects it, and does its handshake."""
         self.certificate: dict[str, Any] | None = None
         """Of the peer, verified; None without TLS."""
+        self.remote = ""
+        """Who is at the other end, for people; of who has dialled, its IP address."""
+        self.place = ""
+        """The peer whose place it has at the port, for who has dialled."""
         self.held = False
         """What is sent waits, until `release`."""
         self.dropped = 0
@@ -210,6 +214,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         """It could not be made."""
         self.misfit = _by_the_peer(error)
         self._end(self._reason or reason)
+
+    @property
+    def identity(self) -> str:
+        """Who is at the other end: the names of its certificate, or without one its address."""
+        names = certificate_names(self.certificate)
+        return f"certificate {', '.join(sorted(names))}" if names else f"address {self.remote}"
 
     def end_if_revoked(self, credentials: Credentials) -> bool:
         """End the connection if `credentials` no longer accept the certificate of the peer. Whether that is so."""

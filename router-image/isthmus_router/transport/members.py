@@ -20,6 +20,7 @@ from isthmus_router.groups.certificates import misnamed, not_of_member
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
 from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, MemberInfo, PhysicalAddress
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.places import Places
 from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
@@ -43,8 +44,9 @@ _MOST_FAILURES = 1024
 _MOST_DIALLING = 256
 _DESTINATION = slice(1 + ID_BYTES, 1 + 2 * ID_BYTES)
 """Of the member that a frame is for, in its header."""
-_MOST_NAMES = 4096
-"""Members whose names are remembered."""
+MOST_NAMES = 4096
+"""Members whose names are remembered. Beyond it the oldest of the certificate that has said HELLO for most of them is
+forgotten, so that nobody has the names of others forgotten."""
 
 
 class MemberEvents(Protocol):
@@ -71,7 +73,6 @@ class MemberConnection(FrameConnection):
         self.address = to or PhysicalAddress("", 0)
         """Where the peer is reached: where it was dialled, or what it was last sent to by."""
         self.remote = "" if to is None else str(to)
-        """Who is at the other end as long as it has not said so, for people."""
         self.credentials: Credentials | None = None
         """That it was made with."""
         self.peer: Hello | None = None
@@ -127,12 +128,16 @@ class MemberConnections:
         self._all: dict[MemberConnection, None] = {}
         """The oldest first."""
         self._incoming = 0
+        self._places = Places(settings.most_connections)
         self._handshakes = Handshakes[MemberConnection]()
         """Those of others that have not said who they are."""
         self._failures: OrderedDict[PhysicalAddress, tuple[float, float, str]] = OrderedDict()
         """Of addresses that did not answer: when they are dialled again at the earliest, the wait, and why."""
-        self._names: OrderedDict[MemberId, str] = OrderedDict()
-        """What members were called by their first HELLO, the latest last: another one cannot take over their ids."""
+        self._names: OrderedDict[MemberId, tuple[str, str]] = OrderedDict()
+        """What members were called by their first HELLO, and whose certificate came with it, the latest last: another
+        one cannot take over their ids."""
+        self._names_of: Counter[str] = Counter()
+        """How many of these each certificate has."""
         self._closed = False
 
     # What the driver asks for
@@ -277,6 +282,12 @@ class MemberConnections:
         if problem := misnamed(certificate_names(connection.certificate), self._settings.peer_names):
             self._refuse(connection, problem)
             return
+        if connection.dialled is None:
+            identity = connection.identity
+            if not self._places.take(identity):
+                self._refuse(connection, f"too many connections of {identity}")
+                return
+            connection.place = identity
         connection.say(encode_hello(self.hello._replace(generation=connection.generation)))
         connection.hello_timer = self._loop.call_later(
             self._settings.handshake_timeout, self._expect_hello, connection
@@ -334,11 +345,21 @@ class MemberConnections:
         names = certificate_names(connection.certificate)
         if self._settings.bind_names and (problem := not_of_member(names, member.name)):
             return problem
-        known = self._names.pop(member.id, member.name)
-        self._names[member.id] = known
-        if len(self._names) > _MOST_NAMES:
-            self._names.popitem(last=False)
+        known, identity = self._names.pop(member.id, ("", ""))
+        if not identity:
+            known, identity = member.name, connection.identity
+            self._names_of[identity] += 1
+        self._names[member.id] = known, identity
+        if len(self._names) > MOST_NAMES:
+            self._forget_name()
         return "" if known == member.name else f"its id is that of member {known}"
+
+    def _forget_name(self) -> None:
+        most = max(self._names_of, key=self._names_of.__getitem__)
+        del self._names[next(member for member, (_, identity) in self._names.items() if identity == most)]
+        self._names_of[most] -= 1
+        if not self._names_of[most]:
+            del self._names_of[most]
 
     def _prefer(self, newer: MemberConnection, older: MemberConnection) -> bool:
         """The newer one. But where both members have just dialled, that of the later generation or the lower id."""
@@ -433,6 +454,8 @@ class MemberConnections:
             connection.hello_timer.cancel()
         if connection.dialled is None:
             self._incoming -= 1
+        if connection.place:
+            self._places.leave(connection.place)
         self._counts["dropped"] += connection.dropped
         self._counts["lost"] += len(connection.take_queue())
         if connection.misfit:

@@ -12,6 +12,7 @@ from tests.security.support.half_open import half_open, still_open
 
 from isthmus_router.credentials import REVOKED
 from isthmus_router.handshakes import MOST_OF_HOST
+from isthmus_router.places import LEAST
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.bridge import LONGEST_HELLO_BYTES
 from isthmus_router.transport.framing import PREFIX
@@ -53,6 +54,24 @@ async def test_names_of_certificates(members: Members, tmp_path: Path) -> None:
     other = await session(one, two)
     assert one.opened[1] == ("sfo.example", "sfo")
     assert two.opened[other] == ("nyc.example", "nyc.example.org", "nyc")
+
+
+async def test_no_certificate_has_all_sessions(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "company")
+    most = 2 * LEAST + 20
+    (one,) = sites(members, 1, bridge_profile=profile(authority.issue("nyc")), most_connections=most)
+    (greedy,) = sites(members, 1, bridge_profile=profile(authority.issue("sfo")))
+    (other,) = sites(members, 1, bridge_profile=profile(authority.issue("lon")))
+    for number in range(1, most + 1):
+        greedy.driver.bridge.dial(number, "nyc", one.endpoint)
+        await until(lambda number=number: number in greedy.opened)  # type: ignore[misc]
+        greedy.driver.bridge.send(number, b"to be passed on")
+        await until(lambda number=number: len(one.opened) + len(greedy.closed) >= number)  # type: ignore[misc]
+    for accepted in one.opened:
+        one.driver.bridge.send(accepted, b"answered")
+    assert len(one.opened) == LEAST + 10
+    await session(other, one)
+    assert one.driver.bridge.counts["refused"] == LEAST + 10
 
 
 async def test_wrong_authority(members: Members, tmp_path: Path) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from pathlib import Path
 
 import pytest
-from tests.integration.support.certificates import Authority
-from tests.integration.transport.recorder import GROUP, Members, profile, until
+from tests.integration.support.certificates import Authority, Identity
+from tests.integration.transport.recorder import GROUP, Member, Members, profile, until
 
 from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.frames import Kind
-from isthmus_router.transport.hello import Hello
+from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id
+from isthmus_router.places import LEAST
+from isthmus_router.transport.framing import PREFIX
+from isthmus_router.transport.hello import Hello, encode_hello
 
 
 async def test_members_of_one_authority(members: Members, tmp_path: Path) -> None:
@@ -38,6 +42,19 @@ async def test_certificate_of_another_authority(members: Members, tmp_path: Path
     one.send(stranger, b"hello")
     await until(lambda: one.lost == [(stranger.address, False)])
     assert one.frames == stranger.frames == []
+
+
+async def greet(one: Member, identity: Identity, member: MemberInfo) -> asyncio.StreamWriter:
+    """Connect as that member, and wait until the HELLO is answered or refused."""
+    context = ssl.create_default_context(cafile=str(identity.trusted))
+    context.check_hostname = False
+    context.load_cert_chain(identity.certificate, identity.key)
+    reader, writer = await asyncio.open_connection("127.0.0.1", one.address.port, ssl=context)
+    frame = encode_hello(Hello(GROUP, member))
+    writer.write(PREFIX.pack(len(frame)) + frame)
+    with contextlib.suppress(ConnectionError):
+        await reader.read(1)
+    return writer
 
 
 async def test_certificate_of_another_name(members: Members, tmp_path: Path) -> None:
@@ -100,6 +117,56 @@ async def test_nobody_takes_over_the_id_of_another_member(members: Members, tmp_
         await victim.driver.close()
     assert one.bodies == [b"hello"]
     assert any("its id is that of member member-2" in problem for problem in one.driver.problems.recent())
+
+
+async def test_nobody_has_the_ids_of_others_forgotten(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By HELLO with many ids, in the names of as many replicas."""
+    monkeypatch.setattr("isthmus_router.transport.members.MOST_NAMES", 20)
+    authority = Authority(tmp_path, "site")
+    one, victim = (
+        members.add(profile=profile(authority.issue(name)), bind_names=True)
+        for name in ("member-1", "member-2")
+    )
+    victim.send(one, b"hello")
+    await until(lambda: one.bodies == [b"hello"])
+    identity = authority.issue("thief")
+    thief = members.add(profile=profile(identity))
+    for number in range(30):
+        member = thief.info._replace(id=member_id(os.urandom(16)), name=f"thief-{number}")
+        (await greet(one, identity, member)).close()
+    thief.driver._members.hello = Hello(GROUP, thief.info._replace(id=victim.id, name="thief-0"))
+    thief.id = victim.id
+    thief.send(one, b"bye", Kind.LEAVE)
+    await until(lambda: thief.lost == [(one.address, False)])
+    one.send(victim, b"secret")
+    await until(lambda: victim.bodies == [b"secret"])
+    assert one.bodies == [b"hello"]
+    assert thief.frames == []
+
+
+async def test_no_certificate_has_all_connections_of_a_member(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    one, other = (
+        members.add(profile=profile(authority.issue(name)), most_connections=2 * LEAST + 20)
+        for name in ("member-1", "member-2")
+    )
+    identity = authority.issue("greedy")
+    writers = []
+    for number in range(2 * LEAST + 20):
+        address = PhysicalAddress("127.0.0.1", 10_000 + number)
+        member = MemberInfo(member_id(os.urandom(16)), f"greedy-{number}", (address,))
+        writers.append(await greet(one, identity, member))
+    assert one.connections == LEAST + 10
+    assert one.driver.statistics()["refused"] == LEAST + 10
+    other.send(one, b"hello")
+    await until(lambda: one.bodies == [b"hello"])
+    for writer in writers:
+        writer.close()
+    await until(lambda: one.connections == 1)
+    (await greet(one, identity, member)).close()
+    assert one.driver.statistics()["refused"] == LEAST + 10
 
 
 async def test_expired_certificate(members: Members, tmp_path: Path) -> None:
