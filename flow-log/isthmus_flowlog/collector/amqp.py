@@ -147,6 +147,7 @@ class Collector(Handler):
         *,
         put: Callable[[Rows, float, int], None],
         has_room: Callable[[], bool],
+        is_full: Callable[[], bool],
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -155,6 +156,7 @@ class Collector(Handler):
         self._metrics = metrics
         self._put = put
         self._has_room = has_room
+        self._is_full = is_full
         self._room = True
         self._clock = Clock()
         self._container: Any = None
@@ -257,8 +259,8 @@ class Collector(Handler):
                     self._give_credit(address)
 
     def _hand_over(self) -> None:
-        self._put(self._assembly.take(), time.time(), self._unput)
-        self._unput = 0
+        octets, self._unput = self._unput + self._assembly.octets, 0
+        self._put(self._assembly.take(), time.time(), octets)
 
     def _report(self) -> None:
         """Counts of the state machines as metrics."""
@@ -667,7 +669,7 @@ class Collector(Handler):
             logger.exception("a message has failed", extra={"address": address})
             return self._rejected(address, "failed", type(message).__name__)
         self._unput += len(payload)
-        if self._unput > MOST_UNPUT:
+        if self._unput + self._assembly.octets > MOST_UNPUT:
             self._hand_over()
             self._look_for_room()
         return None
@@ -682,6 +684,11 @@ class Collector(Handler):
             return
         self._session.heard(source, message.number, now)
         records = message.records if isinstance(message, wire.Records) else None
+        if records and self._is_full():
+            # There was credit for it. It is told again.
+            self._assembly.counts.too_many += len(records)
+            self._session.ask_again(source.name)
+            records = None
         self._assembly.heard(source.name, now, records, source.missed)
         while self._assembly.unwanted:
             self._do(self._session.unwanted(self._assembly.unwanted.pop()))

@@ -107,10 +107,13 @@ class Assembly:
         self._sites: dict[str, Known] = {}
         """SITE records, of any source."""
         self._rows: dict[str, list[Row]] = {table.name: [] for table in TABLES}
+        self.octets = 0
+        """Bytes of text in these rows that was told before, by other messages than those that they are from."""
 
     def take(self) -> dict[str, list[Row]]:
         """The rows since the last time, by table, as `columns.LAYOUTS` has them."""
         rows, self._rows = self._rows, {table.name: [] for table in TABLES}
+        self.octets = 0
         return rows
 
     # What is heard
@@ -334,7 +337,7 @@ class Assembly:
             Attr.REASON: f"not heard for {silent} s",
         }
         made = (f"{source.name}/{SOURCE_LOST}/{source.heard_at}", source.name, now, COLLECTOR_EVENT)
-        self._keep(source, EVENTS.name, LAYOUTS[EVENTS.name].row(event, where, made))
+        self._keep(source, EVENTS.name, LAYOUTS[EVENTS.name].row(event, where, made), where)
         return True
 
     def forgotten(self, source_name: str) -> None:
@@ -355,17 +358,21 @@ class Assembly:
 
     # Rows
 
-    def _keep(self, source: _Source, table: str, row: Row) -> None:
+    def _keep(self, source: _Source, table: str, row: Row, repeated: Row) -> None:
+        """`repeated`: its values that were told before."""
         if source.wanted:
             self._rows[table].append(row)
+            texts = [value for value in repeated if type(value) is str]
+            octets = sum([len(text) if text.isascii() else 4 * len(text) for text in texts])
+            source.repeats(octets)
+            self.octets += octets
 
     def _write_record(self, source: _Source, known: Known, heard_at: int, *, lost: bool = False) -> None:
         known.written_at = heard_at
         missed = source.missed if known.type == RecordType.ROUTER else None
         made = (known.identity, source.name, heard_at, RecordType(known.type).name, lost, missed)
-        self._keep(
-            source, RECORDS.name, LAYOUTS[RECORDS.name].row(known.attributes, self._where(source), made)
-        )
+        row = LAYOUTS[RECORDS.name].row(known.attributes, self._where(source), made)
+        self._keep(source, RECORDS.name, row, row)
 
     def _write_once(self, source: _Source, item: Once) -> None:
         attributes = item.attributes
@@ -385,7 +392,7 @@ class Assembly:
             around = self._where(source)
             if table is EVENTS:
                 made += (RecordType(record_type).name,)
-        self._keep(source, table.name, LAYOUTS[table.name].row(attributes, around, made))
+        self._keep(source, table.name, LAYOUTS[table.name].row(attributes, around, made), around)
 
     def _where(self, source: _Source) -> Row:
         router = source.router

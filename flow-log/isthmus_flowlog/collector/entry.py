@@ -74,6 +74,7 @@ class Process:
             self.metrics,
             put=self.store.queue.put,
             has_room=self.store.has_room,
+            is_full=self.store.is_full,
         )
         self._failed = False
         self._thread = threading.Thread(target=self._collect, name="amqp", daemon=True)

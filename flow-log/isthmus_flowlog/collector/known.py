@@ -24,6 +24,9 @@ MOST_OF_ALL = 1024 * 1024 * 1024
 """Bytes, as estimated, of all sources. Beyond that a source may have an equal share only."""
 RECORDS_A_SECOND, RECORDS_AT_ONCE = 2500, 50_000
 """Of one source, on average and after a pause. A router sends 2,000, and has 20,000 to tell again."""
+MOST_REPEATED = 2000
+"""Bytes of text that was told before, in a row. Each thousand beyond it counts as another record of the source, as a
+change of a few bytes makes a row with all that is known."""
 _OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_MENTION = 700, 60, 4, 200
 """Bytes, as estimated."""
 SEQUENCE_SLACK_US = 10_000_000
@@ -193,6 +196,10 @@ class KnownOfSource:
             return False
         self._records -= records
         return True
+
+    def repeats(self, octets: int) -> None:
+        """A row of it has so many bytes of text that was told before."""
+        self._records -= max(0, octets - MOST_REPEATED) / 1000
 
     def ended(self, identity: str, known: Known | None) -> Known | None:
         """It is over: remember that. Returns the record that is forgotten for it."""

@@ -32,8 +32,11 @@ JOURNAL_SECONDS = 1.0
 MOST_QUEUED = 100_000
 """Rows in memory; beyond that there is no credit."""
 MOST_OCTETS_QUEUED = 64 * 1024 * 1024
-"""Bytes of the messages that rows in memory are from; likewise."""
+"""Bytes of the messages that rows in memory are from, and of what rows repeat; likewise. Twice as much may come by the
+credit that there was."""
 MOST_AT_ONCE = 50_000
+MOST_OCTETS_AT_ONCE = 16 * 1024 * 1024
+"""Rows that are made an Arrow table; each byte of theirs is in memory several times then."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between attempts."""
 MERGED_REMEMBERED = 4096
@@ -65,7 +68,7 @@ class Queue:
                     octets = 0
                     self.size += len(content)
                     self.oldest = self.oldest or now
-            if self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_QUEUED // 2:
+            if self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_AT_ONCE:
                 self._changed.notify()
 
     def take(self) -> dict[str, list[Row]]:
@@ -73,8 +76,13 @@ class Queue:
         found: dict[str, list[Row]] = {}
         count = 0
         with self._changed:
-            while self._waiting and count < MOST_AT_ONCE:
+            while self._waiting and count < MOST_AT_ONCE and self._taken_octets < MOST_OCTETS_AT_ONCE:
                 table, content, octets = self._waiting.popleft()
+                if octets > MOST_OCTETS_AT_ONCE and len(content) > 1:
+                    half = len(content) // 2
+                    self._waiting.appendleft((table, content[half:], octets - octets // 2))
+                    self._waiting.appendleft((table, content[:half], octets // 2))
+                    continue
                 self._taken_octets += octets
                 found.setdefault(table, []).extend(content)
                 count += len(content)
@@ -92,7 +100,7 @@ class Queue:
         """Until there is much to do, or the time has passed."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_QUEUED // 2 or stopping(),
+                lambda: self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_AT_ONCE or stopping(),
                 seconds,
             )
 
@@ -133,6 +141,10 @@ class Store:
             and self.writer.trouble is None
             and journal < self._settings.stagingBytes
         )
+
+    def is_full(self) -> bool:
+        """Whether nothing may come any more, although there was credit for it."""
+        return self.queue.octets >= 2 * MOST_OCTETS_QUEUED
 
     def observe(self, now: float) -> None:
         """Set the gauges."""

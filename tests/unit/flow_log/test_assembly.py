@@ -418,6 +418,28 @@ def test_long_names_of_what_is_summarized_count_with_their_characters() -> None:
     assert used < 1.5 * assembly._budget.used
 
 
+def test_text_that_rows_repeat_counts() -> None:
+    """For the memory that rows take, and for the rate of their source if it is much."""
+    assembly = Assembly()
+    long = {
+        int(attribute): "\U0001f4a5" * 290 for attribute in (Attr.NAME, Attr.CONTAINER, Attr.USER, Attr.ROLE)
+    }
+    assembly.heard("abcde:0", START, [*PATH, CONNECTION | long])
+    assembly.take()
+    assert assembly.octets == 0
+    changes = [attributes(RecordType.CONNECTION, "abcde:3", process=str(number)) for number in range(1000)]
+    assembly.heard("abcde:0", START, changes)
+    assert 4000 * 1000 < assembly.octets < 6000 * 1000
+    assert assembly.counts.too_many == 0
+    for at in range(20):
+        assembly.heard("abcde:0", START + at, changes)
+    assert assembly.counts.too_many > 0
+    assembly.take()
+    for number in range(1000):
+        assembly.heard("other:0", START + 1, [*PATH, LINK | {int(Attr.NAME): f"{number}"}])
+    assert assembly.octets < 1000 * 1000
+
+
 def test_what_was_waited_for_counts_until_its_deadline() -> None:
     assembly = Assembly()
     assembly.heard("abcde:0", START, PATH)

@@ -20,6 +20,8 @@ from isthmus_flowlog.collector.http import Server
 from isthmus_flowlog.collector.metrics import REASONS, Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Sasl, Tls, parse
+from isthmus_flowlog.collector.wire import Beacon, Records
+from isthmus_router.flows.records import Attr, RecordType
 
 
 def test_the_clock_is_never_twice_the_same_and_follows_large_steps_only() -> None:
@@ -124,6 +126,27 @@ def test_names_of_metrics_have_units_and_bounded_labels() -> None:
         assert len(family.samples) <= max(4, len(REASONS))
 
 
+def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full() -> None:
+    session, assembly, full = Session(), Assembly(), [False]
+    collector = amqp.Collector(
+        parse({"hosts": ["localhost"], "log": "/nowhere"}),
+        session,
+        assembly,
+        Metrics(),
+        put=lambda rows, now, octets: None,
+        has_room=lambda: True,
+        is_full=lambda: full[0],
+    )
+    session.beacon(Beacon(1, "abcde:0"), 1)
+    session.sources["abcde:0"].flush_wanted = False
+    record = {int(Attr.TYPE): int(RecordType.ROUTER), int(Attr.IDENTITY): "abcde:0", int(Attr.START_TIME): 1}
+    for full[0] in (True, False):
+        collector._take("mc/sfe.abcde:0", Records(2, [record]), 2)
+        assert (assembly.counts.too_many, assembly.counts.records) == ((1, 0) if full[0] else (1, 1))
+        assert session.sources["abcde:0"].flush_wanted
+        assert not session.sources["abcde:0"].missed
+
+
 def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (
         ("OPEN_SECONDS", 0.1),
@@ -142,6 +165,7 @@ def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
             Metrics(),
             put=lambda rows, now, octets: None,
             has_room=lambda: True,
+            is_full=lambda: False,
         )
         thread = threading.Thread(target=collector.run, daemon=True)
         thread.start()

@@ -186,6 +186,22 @@ def test_memory_is_bounded_by_the_credit() -> None:
     assert queue.size == MOST_QUEUED - module.MOST_AT_ONCE
 
 
+def test_rows_with_much_text_are_taken_in_small_pieces() -> None:
+    queue = Queue()
+    queue.put(
+        {"deliveries": [delivery(number) for number in range(1000)]}, 5.0, 5 * module.MOST_OCTETS_AT_ONCE
+    )
+    queue.put({"deliveries": [delivery(1000)]}, 5.0, 1)
+    sizes = []
+    while taken := queue.take():
+        sizes.append(len(taken["deliveries"]))
+        queue.written(sizes[-1], 6.0)
+    assert sum(sizes) == 1001
+    assert len(sizes) >= 5
+    assert max(sizes) <= 250
+    assert (queue.size, queue.octets) == (0, 0)
+
+
 def test_a_wrong_row_is_left_out_and_counted(rig: Rig) -> None:
     rig.store.queue.put({"deliveries": [delivery(10**9, octets="many")]}, time.time())
     rig.put()
