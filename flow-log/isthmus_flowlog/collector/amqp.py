@@ -38,6 +38,7 @@ from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Settings
 from isthmus_flowlog.collector.store import Rows
+from isthmus_flowlog.collector.turns import Turns
 from isthmus_router.flows.messages import BEACONS, FLUSH
 from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.openssl import OpenSslError
@@ -186,6 +187,9 @@ class Collector(Handler):
         self._to_flush: set[str] = set()
         """Addresses of commands where there is no credit to send a FLUSH."""
         self._links = 0
+        self._turns = Turns(time.monotonic())
+        self._held_back: set[str] = set()
+        """Addresses whose receivers get no credit before it is the turn of their source again."""
         self._parts: dict[str, _Part] = {}
         """Messages of which parts are missing, by the name of their link."""
         self._ending: dict[str, Any] = {}
@@ -236,6 +240,10 @@ class Collector(Handler):
         self._free()
         self._look_at_parts()
         self._look_for_room()
+        self._turns.tick(self.ticked)
+        held_back, self._held_back = self._held_back, set()
+        for address in held_back:
+            self._give_credit(address)
         now = self._clock()
         self._do(self._session.tick(now))
         self._assembly.tick(now)
@@ -391,6 +399,7 @@ class Collector(Handler):
         self._senders.clear()
         self._commanded.clear()
         self._to_flush.clear()
+        self._held_back.clear()
 
     def _gone(self, connection: Any, reason: str) -> None:
         """A connection has ended, or did not come about."""
@@ -473,6 +482,10 @@ class Collector(Handler):
     def _give_credit(self, address: str) -> None:
         link = self._receivers.get(address)
         if link is None:
+            return
+        source = self._session.source_of(address)
+        if source is not None and not self._turns.may_have_credit(source.name):
+            self._held_back.add(address)
             return
         credit = max(LEAST_CREDIT, min(MOST_CREDIT, MOST_UNDER_WAY // len(self._receivers)))
         if (self._room or address == BEACONS) and link.credit <= credit // 2:
@@ -650,9 +663,21 @@ class Collector(Handler):
         return reason
 
     def _message(self, address: str, payload: bytes) -> str | None:
-        """Take in a message; why it is rejected, or None."""
+        """Take in a message when it is the turn of its source; why it is rejected, or None."""
         self._metrics.messages.inc()
         now = self._clock()
+        source = self._session.source_of(address)
+        if source is None:
+            return self._read(address, payload, now)
+        if not self._turns.may_be_read(source.name):
+            self._session.unread(source, now)
+            return self._rejected(address, "too-much", f"{len(payload)} bytes")
+        begun = time.thread_time()
+        reason = self._read(address, payload, now)
+        self._turns.took(source.name, time.thread_time() - begun, time.monotonic())
+        return reason
+
+    def _read(self, address: str, payload: bytes, now: int) -> str | None:
         if len(payload) > (LONGEST_BEACON if address == BEACONS else LONGEST_MESSAGE):
             return self._rejected(address, "too-long", f"{len(payload)} bytes")
         try:

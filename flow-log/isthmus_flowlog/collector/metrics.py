@@ -16,7 +16,7 @@ from isthmus_flowlog.schema import TABLES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _PREFIX = "isthmus_collector_"
-REASONS = ("malformed", "forged", "misplaced", "too-long", "unfinished", "aborted", "failed")
+REASONS = ("malformed", "forged", "misplaced", "too-long", "too-much", "unfinished", "aborted", "failed")
 """For which messages are rejected."""
 
 

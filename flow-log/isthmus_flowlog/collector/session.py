@@ -190,6 +190,10 @@ class Session:
         source.heard_at = source.silent_since = now
         source.lost_at = None
 
+    def unread(self, source: Source, now: int) -> None:
+        """A message of the source has come and is not read: the source is there, and is to tell everything again."""
+        source.silent_since, source.lost_at, source.flush_wanted = now, None, True
+
     def proven(self, source: str) -> None:
         """The source has sent the record of its router."""
         if (known := self.sources.get(source)) is not None:

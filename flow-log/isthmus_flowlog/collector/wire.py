@@ -38,9 +38,6 @@ LONGEST_IDENTITY = 128
 _SOURCE = re.compile(r"(?!all\Z)[A-Za-z0-9_:-]{1,64}\Z")
 """Ids of sources. None has a dot, so no address of one source is an address of another."""
 
-_KEYS = {b"\x70" + int(attribute).to_bytes(4): int(attribute) for attribute in Attr}
-"""Attributes by their encoding as uint."""
-
 _TYPES: dict[int, type] = {
     int(attribute): {Kind.STRING: str, Kind.SKETCH: list}.get(kind, int)
     for attribute, kind in ATTRIBUTES.items()
@@ -180,8 +177,8 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
         if code == 0x52:  # smalluint
             key = data[position + 1]
             position += 2
-        elif code == 0x70 and (known := _KEYS.get(data[position : position + 5])) is not None:  # uint
-            key = known
+        elif code == 0x70:  # uint
+            (key,) = unpack_from(">I", data, position + 1)
             position += 5
         elif code == 0x43:  # uint0
             key = 0
@@ -191,6 +188,9 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
             if not isinstance(other, int):
                 raise MalformedError("the key of an attribute is no number")
             key = int(other)
+        if key not in _TYPES:
+            position = skip_any(data, position, end)
+            continue
         code = data[position]
         if code in {0x53, 0x52}:  # smallulong, smalluint
             value = data[position + 1]
@@ -219,9 +219,7 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
 
 
 def _checked(found: Attributes) -> Attributes:
-    """The record, with the attributes that the log has columns for, each of its type. Raises MalformedError."""
-    for attribute in found.keys() - _TYPES.keys():
-        del found[attribute]
+    """The record, if each attribute is of its type. Raises MalformedError."""
     for attribute, value in found.items():
         if type(value) is not _TYPES[attribute]:
             raise MalformedError(f"attribute {attribute} is a {type(value).__name__}")

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,6 +23,8 @@ from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Sasl, Tls, parse
 from isthmus_flowlog.collector.wire import Beacon, Records
 from isthmus_router.flows.records import Attr, RecordType
+from isthmus_router.message.control import Message, Properties, encode_message
+from isthmus_router.message.types import ULong
 
 
 def test_the_clock_is_never_twice_the_same_and_follows_large_steps_only() -> None:
@@ -145,6 +148,33 @@ def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full()
         assert (assembly.counts.too_many, assembly.counts.records) == ((1, 0) if full[0] else (1, 1))
         assert session.sources["abcde:0"].flush_wanted
         assert not session.sources["abcde:0"].missed
+
+
+def test_a_source_beyond_its_share_of_the_processor_is_not_read_and_gets_no_credit() -> None:
+    session, assembly = Session(), Assembly()
+    collector = amqp.Collector(
+        parse({"hosts": ["localhost"], "log": "/nowhere"}),
+        session,
+        assembly,
+        Metrics(),
+        put=lambda rows, now, octets: None,
+        has_room=lambda: True,
+        is_full=lambda: False,
+    )
+    for name in ("abcde:0", "other:0"):
+        session.beacon(Beacon(1, name), 1)
+        session.sources[name].flush_wanted = False
+        collector._receivers[f"mc/sfe.{name}"] = link = Mock(credit=0)
+        collector._turns.took(name, 1.0 if name == "abcde:0" else 0.01, 0.0)
+    heartbeat = encode_message(Message(properties=Properties(message_id=ULong(2), subject="HEARTBEAT")))
+    assert collector._message("mc/sfe.abcde:0", b"anything") == "too-much"
+    assert collector._message("mc/sfe.other:0", heartbeat) is None
+    assert session.sources["abcde:0"].flush_wanted
+    for name in ("abcde:0", "other:0"):
+        collector._give_credit(f"mc/sfe.{name}")
+    link.flow.assert_called_once()
+    collector._receivers["mc/sfe.abcde:0"].flow.assert_not_called()
+    assert collector._held_back == {"mc/sfe.abcde:0"}
 
 
 def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
