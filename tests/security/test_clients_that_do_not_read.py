@@ -20,8 +20,8 @@ MOST_PAIRS = 60_000
 """The sockets of both ends can hold as many frames, so that all may have been sent though few have been read."""
 FULL_SECONDS = 3.0
 MEBIBYTE = 1 << 20
-DETACHED = b"\x00\x53\x16"
-"""In every detach frame."""
+ENDED = b"\x00\x53\x17"
+"""In every end frame."""
 PAIRS = {
     "sessions": begin_frame(1) + frame(END, [], channel=1),
     "links": receive_from("any", 1) + frame(DETACH, [UInt(1), True]),
@@ -60,14 +60,14 @@ def test_what_ends_without_its_answers_being_read(attacked: Router, what: str) -
 
 
 def test_answers_are_read_late(attacked: Router) -> None:
-    """The router goes on with a client that reads again: every link is detached."""
+    """The router goes on with a client that reads again: every session is ended."""
     with ByHand(attacked.port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sent = send_until_full(peer.socket, PAIRS["links"])
+        sent = send_until_full(peer.socket, PAIRS["sessions"])
         assert sent > 10 * AT_ONCE
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MEBIBYTE)
         peer.socket.settimeout(TIMEOUT_SECONDS)
         answers, last = 0, b""
         while answers < sent:
-            last = last[1 - len(DETACHED) :] + peer.socket.recv(MEBIBYTE)
-            answers += last.count(DETACHED)
+            last = last[1 - len(ENDED) :] + peer.socket.recv(MEBIBYTE)
+            answers += last.count(ENDED)

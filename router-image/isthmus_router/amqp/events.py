@@ -385,7 +385,7 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> object:
         return None
     session = lib.pn_event_session(event)
     begun_here = not lib.pn_session_state(session) & _LOCAL_UNINIT
-    is_answered = begun_here or connection.sessions.is_answerable(session)
+    is_answered = begun_here or connection.sessions.may_answer(session)
     if not begun_here and is_answered and connection.sessions.lacks_channel():
         if connection.sessions.waits_for_channel():
             connection.waits_for_write = True

@@ -44,6 +44,8 @@ SPARE_SESSIONS = 16
 REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
+MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
+"""Times that the router answers sessions that the peer has ended already: at once, and later on average."""
 DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
@@ -110,6 +112,11 @@ class Sessions:
         """Links that it allows in the one that it has begun last."""
         self._handles: dict[Pointer, int] = {}
         """How many links of each session the engine has a handle for. Either end has attached them."""
+        self._late_answers = 0
+        """Times that the peer had ended a session before the router could answer its begin. Between two of them, the
+        router has written: all that come before it writes count once."""
+        self._late_since_write = False
+        """Whether there was such a session since the router last wrote."""
         self._returned: list[Pointer] = []
         """The session of each link that both ends have detached: its handle is free after the next write."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
@@ -160,17 +167,21 @@ class Sessions:
 
     @staticmethod
     def is_answerable(session: Pointer) -> bool:
-        """Whether the router has begun a session, or can answer the begin of the peer, which has not ended it yet.
-
-        When the peer ends a session, the engine forgets its channel. A begin of the router after that would name no
-        channel. The peer would take it for the begin of another session, and answer it. If the peer is as late, two
-        ends would answer each other without end.
-        """
+        """Whether the router has begun a session, or can still answer the peer's begin."""
         state = lib.pn_session_state(session)
         return not (state & lib.PN_LOCAL_UNINIT and state & lib.PN_REMOTE_CLOSED)
 
+    def may_answer(self, session: Pointer) -> bool:
+        """Whether to answer the peer's begin of a session, which the peer may have ended already.
+
+        In that case the engine has forgotten the channel of the peer, and its begin names none. The peer takes it for
+        the begin of another session, and answers it. Two ends that both do so would go on without end. A peer that
+        sends many begins and ends at once does not wait for these answers.
+        """
+        return self.is_answerable(session) or self._late_answers < MOST_LATE_ANSWERS
+
     def end(self, session: Pointer) -> None:
-        """Answer the end of a session, if its begin was answered, and free it."""
+        """Answer the end of a session, which is of no use any more."""
         if self.is_answerable(session):
             lib.pn_session_close(session)
             self._unwritten_ends.add(session)
@@ -215,6 +226,9 @@ class Sessions:
         """
         if session in self._begun or is_marked(session):
             return False
+        if not self.is_answerable(session) and not self._late_since_write:
+            self._late_since_write = True
+            self._late_answers += 1
         self._begun.add(session)
         self._allowed[session] = self._usual = links_allowed(session)
         return True
@@ -321,6 +335,7 @@ class Sessions:
             self._returned.clear()
             self._without_channel |= self._unwritten_ends
             self._unwritten_ends.clear()
+            self._late_since_write = False
         self._finished = dict.fromkeys(self._finished, True)
         return bool(self._finished or self._returned or self._unwritten_ends)
 
@@ -433,6 +448,7 @@ class Sessions:
 
     def second_passed(self) -> None:
         """To be called every second."""
+        self._late_answers = max(0, self._late_answers - LATE_ANSWERS_PER_SECOND)
         self._end_unused()
 
     def _end_unused(self) -> None:

@@ -12,6 +12,7 @@ from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, performatives
 
+from isthmus_router.amqp.sessions import MOST_LATE_ANSWERS
 from isthmus_router.core.roles import Role
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.message.types import UInt, UShort
@@ -167,18 +168,15 @@ def with_sessions(rig: Rig, count: int) -> RawPeer:
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_all_channels_are_used_again_at_once(rig: Rig, times: int) -> None:
-    """The engine would write the begins before the ends, find no channel, and write nothing any more.
-
-    The sessions between the first and the last ones are ended before their begins are answered.
-    """
+    """The engine would write the begins before the ends, find no channel, and write nothing any more."""
     peer = with_sessions(rig, 11)
     for channel in [*range(11)] * times:
         peer.say(end(channel))
         peer.begin(channel)
     peer.attach(0, 0, True, "balanced/a", None)
     rig.settle_down()
-    assert len(list(performatives(peer.heard, END))) == 11
-    assert len(list(performatives(peer.heard, BEGIN))) == 2 * 11
+    assert len(list(performatives(peer.heard, END))) == 11 * times
+    assert len(list(performatives(peer.heard, BEGIN))) == 11 * (1 + times)
     assert len(list(performatives(peer.heard, ATTACH))) == 1
     assert peer.router_side.sessions.count == 11
 
@@ -218,22 +216,44 @@ def test_a_connection_stays_whose_engine_has_only_remarks(rig: Rig) -> None:
     assert not peer.router_side.closed
 
 
-def test_a_session_that_is_ended_before_its_begin_is_answered(rig: Rig) -> None:
-    """The begin of the router would name no channel, and the peer would answer it as that of another session."""
+def test_begins_without_a_channel_are_not_answered_without_end(rig: Rig) -> None:
+    """The peer takes them for those of other sessions, and answers them as the router does."""
     peer = RawPeer(rig, "raw", Role.NORMAL)
     rig.peers.append(peer)  # type: ignore[arg-type]
     rig.settle_down()
-    for _ in range(3):
+    peer.begin(2)
+    peer.say(end(2))
+    answered = 0
+    for _ in range(2 * MOST_LATE_ANSWERS):
+        rig.settle_down()
+        ends = len(list(performatives(peer.heard, END)))
+        if ends == answered or peer.router_side.closed:
+            break
+        answered = ends
         peer.begin(2)
         peer.say(end(2))
-        rig.settle_down()
-    assert [begin[0] for begin in performatives(peer.heard, BEGIN)] == [0, 1]
-    assert not list(performatives(peer.heard, END))
+    assert answered == MOST_LATE_ANSWERS
+    peer.router_side.sessions.second_passed()
+    peer.begin(3)
+    peer.say(end(3))
+    rig.settle_down()
+    assert len(list(performatives(peer.heard, END))) == answered + 1
     assert peer.router_side.sessions.count == 2
     peer.begin(2)
     rig.settle_down()
-    assert [begin[0] for begin in performatives(peer.heard, BEGIN)] == [0, 1, 2]
+    assert [begin[0] for begin in performatives(peer.heard, BEGIN)][-1] == 2
     assert not list(performatives(peer.heard, CLOSE))
+
+
+def test_many_sessions_that_are_begun_and_ended_at_once_are_all_answered(rig: Rig) -> None:
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    rig.settle_down()
+    for _ in range(3 * MOST_LATE_ANSWERS):
+        peer.begin(2)
+        peer.say(end(2))
+    rig.settle_down()
+    assert len(list(performatives(peer.heard, END))) == 3 * MOST_LATE_ANSWERS
 
 
 def test_links_in_a_session_that_is_not_answered(rig: Rig) -> None:
@@ -241,6 +261,7 @@ def test_links_in_a_session_that_is_not_answered(rig: Rig) -> None:
     rig.peers.append(peer)  # type: ignore[arg-type]
     rig.settle_down()
     side = peer.router_side
+    side.sessions._late_answers = MOST_LATE_ANSWERS
     for _ in range(3):
         peer.begin(2)
         for handle in range(3):
