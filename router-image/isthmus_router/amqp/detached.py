@@ -59,8 +59,8 @@ class Detached:
         self._sessions: dict[Pointer, _Session] = {}
         self._total = 0
         """Deliveries that have come, in all sessions."""
-        self._undiscarded: dict[Pointer, None] = {}
-        """Links on which deliveries have come since the engine last wrote."""
+        self._undiscarded: dict[Pointer, Pointer] = {}
+        """Links on which deliveries have come since the engine last wrote, and their sessions. They may be freed."""
         self._left = 0
         """OUT links that are gone and on which something unknown has come, in all sessions."""
         self._unsent: dict[Pointer, dict[Pointer, None]] = {}
@@ -97,7 +97,7 @@ class Detached:
         It is discarded after the next write. Otherwise such deliveries would use up the window of the session until the
         peer has answered the detach, and its other links would have to wait.
         """
-        self._undiscarded[link] = None
+        self._undiscarded[link] = lib.pn_link_session(link)
         self._connection.after_write = True
         self._count(link)
 
@@ -197,7 +197,6 @@ class Detached:
     def answered(self, link: Pointer) -> None:
         """The peer has closed it: nothing more can come."""
         session = lib.pn_link_session(link)
-        self._undiscarded.pop(link, None)
         self._connection.sessions.peer_detached(session, link)
         self._unsent.get(session, {}).pop(link, None)
         of = self._sessions.get(session)
@@ -228,15 +227,25 @@ class Detached:
         due, self._due = self._due, set()
         untold, self._untold = self._untold, set()
         undiscarded, self._undiscarded = self._undiscarded, {}
-        untold.update(lib.pn_link_session(link) for link in undiscarded)
+        closed = [link for link, session in undiscarded.items() if self._is_half_closed(link, session)]
+        untold.update(undiscarded[link] for link in closed)
         for session in due:
             if session in self._cramped:
                 self._make_room(session)
         for session in untold:
             lib.pn_session_set_incoming_capacity(session, lib.pn_session_get_incoming_capacity(session))
             self._connection.driver.touch(self._connection)
-        for link in undiscarded:
+        for link in closed:
             _discard(link)
+
+    def _is_half_closed(self, link: Pointer, session: Pointer) -> bool:
+        """Whether the engine still has a link, which this end has closed and the peer has not."""
+        sessions = self._connection.sessions
+        return (
+            sessions.has_begun(session)
+            and link in sessions.receivers(session)
+            and link not in self._connection.links
+        )
 
     def make_room(self) -> Iterator[None]:
         """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is.
@@ -285,8 +294,6 @@ class Detached:
         self._untold.discard(session)
         of = self._sessions.pop(session, None)
         if of is not None:
-            for link in of.deliveries:
-                self._undiscarded.pop(link, None)
             self._left -= len(of.left)
             self._total -= sum(of.deliveries.values())
 
