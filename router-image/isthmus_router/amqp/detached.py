@@ -97,7 +97,10 @@ class Detached:
         It is discarded after the next write. Otherwise such deliveries would use up the window of the session until the
         peer has answered the detach, and its other links would have to wait.
         """
-        self._undiscarded[link] = lib.pn_link_session(link)
+        session = lib.pn_link_session(link)
+        if link not in self._connection.sessions.receivers(session):
+            return  # the peer has closed it, too, and settles what came before
+        self._undiscarded[link] = session
         self._connection.after_write = True
         self._count(link)
 

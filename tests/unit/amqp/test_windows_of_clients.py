@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from cproton_ffi import lib
 from tests.integration.support.raw import END, FLOW
@@ -112,6 +114,22 @@ def test_the_peer_answers_after_messages_on_a_closed_link(rig: Rig, sender: Send
         sender.send(LEAVING, number, SMALL + bytes(PIECE), more=False)
     sender.peer.detach(0, LEAVING, True)
     assert sender.is_not_held_up(FRAMES)
+
+
+def test_what_the_peer_settles_after_its_detach(rig: Rig, sender: Sender) -> None:
+    """The engine frees the link with the event of the disposition: nothing may be discarded on it."""
+    sender.close_leaving()
+    for number in range(FRAMES - 1):
+        sender.send(LEAVING, number, SMALL, more=False)
+    sender.peer.detach(0, LEAVING, True)
+    sender.peer.disposition(0, False, 0, FRAMES - 2, True, None)
+    with patch("isthmus_router.amqp.detached._discard") as discard:
+        rig.settle_down()
+    discard.assert_not_called()
+    detached = sender.peer.router_side.detached
+    assert not detached._undiscarded
+    assert not detached._total
+    assert sender.is_not_held_up(FRAMES - 1)
 
 
 def test_a_link_that_the_peer_closes_at_once(rig: Rig, sender: Sender) -> None:
