@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 LEAST = 64
-"""Places that one peer may have in any case."""
+"""Places that one peer may always have."""
 
 
 class Places:
-    """Each peer has at most as many places as are free for others, and `LEAST` in any case."""
+    """A peer gets another place if it has less than `LEAST`, or fewer than are free."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -710,7 +710,7 @@ class Collector(Handler):
         self._session.heard(source, message.number, now)
         records = message.records if isinstance(message, wire.Records) else None
         if records and self._is_full():
-            # There was credit for it. It is told again.
+            # The message came by earlier credit. The source is asked to send the records again.
             self._assembly.counts.too_many += len(records)
             self._session.ask_again(source.name)
             records = None

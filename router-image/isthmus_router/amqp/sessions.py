@@ -45,7 +45,7 @@ REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
 MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
-"""Times that the router answers sessions that the peer has ended already: at once, and later on average."""
+"""Times that the router answers sessions which the peer has ended already: in all, and in each further second."""
 DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""

@@ -79,9 +79,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.certificate: dict[str, Any] | None = None
         """Of the peer, verified; None without TLS."""
         self.remote = ""
-        """Who is at the other end, for people; of who has dialled, its IP address."""
+        """The peer, for logs and problems; the IP address of one that has connected."""
         self.place = ""
-        """The peer whose place it has at the port, for who has dialled."""
+        """The identity of the peer whose place this connection takes at the port; empty for connections to others."""
         self.held = False
         """What is sent waits, until `release`."""
         self.dropped = 0

@@ -7,7 +7,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -129,17 +129,24 @@ def test_names_of_metrics_have_units_and_bounded_labels() -> None:
         assert len(family.samples) <= max(4, len(REASONS))
 
 
-def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full() -> None:
-    session, assembly, full = Session(), Assembly(), [False]
-    collector = amqp.Collector(
+def collector_of(
+    session: Session, assembly: Assembly, is_full: Callable[[], bool] = lambda: False
+) -> amqp.Collector:
+    """One that is not connected and writes nothing."""
+    return amqp.Collector(
         parse({"hosts": ["localhost"], "log": "/nowhere"}),
         session,
         assembly,
         Metrics(),
         put=lambda rows, now, octets: None,
         has_room=lambda: True,
-        is_full=lambda: full[0],
+        is_full=is_full,
     )
+
+
+def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full() -> None:
+    session, assembly, full = Session(), Assembly(), [False]
+    collector = collector_of(session, assembly, is_full=lambda: full[0])
     session.beacon(Beacon(1, "abcde:0"), 1)
     session.sources["abcde:0"].flush_wanted = False
     record = {int(Attr.TYPE): int(RecordType.ROUTER), int(Attr.IDENTITY): "abcde:0", int(Attr.START_TIME): 1}
@@ -151,16 +158,8 @@ def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full()
 
 
 def test_a_source_beyond_its_share_of_the_processor_is_not_read_and_gets_no_credit() -> None:
-    session, assembly = Session(), Assembly()
-    collector = amqp.Collector(
-        parse({"hosts": ["localhost"], "log": "/nowhere"}),
-        session,
-        assembly,
-        Metrics(),
-        put=lambda rows, now, octets: None,
-        has_room=lambda: True,
-        is_full=lambda: False,
-    )
+    session = Session()
+    collector = collector_of(session, Assembly())
     for name in ("abcde:0", "other:0"):
         session.beacon(Beacon(1, name), 1)
         session.sources[name].flush_wanted = False
