@@ -253,7 +253,9 @@ class AmqpConnection(ConnectionState):
         """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
         while not self.closed:
             try:
-                self._dealt_with(everything=deal_with_events(self, found))
+                everything = deal_with_events(self, found)
+                if self.unfinished or not everything:
+                    self._dealt_with(everything=everything)
                 return
             except Exception as error:
                 self.failed(error)
@@ -346,7 +348,7 @@ class AmqpConnection(ConnectionState):
             self.held.keep(stalled)
         if self.held:
             self.held.written()
-            self.after_write = True
+            self.after_write = self.after_write or bool(self.held)
         if self.unwritten:
             self.unwritten = written(self.unwritten)
         if self.after_write:

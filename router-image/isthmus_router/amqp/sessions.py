@@ -11,7 +11,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.client_sessions import ClientSessions, Sharer
 from isthmus_router.amqp.engine import Pointer, is_marked, mark
 from isthmus_router.amqp.handle_max import links_allowed
-from isthmus_router.amqp.kernel.outgoing import is_shut_session
+from isthmus_router.amqp.kernel.handles import is_shut_session
 from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass

@@ -197,6 +197,16 @@ def test_a_very_large_buffer_is_not_retained(link: Any, kernel: Any) -> None:
 
 
 @BOTH
+def test_what_waits_unread_in_a_very_large_buffer_gets_a_smaller_one(link: Any, kernel: Any) -> None:
+    data = random.Random(3).randbytes(2 * LARGEST_SPARE)
+    pn = delivery(link, 0, data)
+    _trim(buffer_of(pn), len(data) - 1000, 0)
+    kernel.retain(object(), pn)
+    assert capacity(pn) < RETAINED_BYTES
+    assert content(pn) == data[-1000:]
+
+
+@BOTH
 def test_deliveries_of_a_connection_that_has_ended_are_left_alone(link: Any, kernel: Any) -> None:
     ended, other = object(), object()
     found = [delivery(link, number, LARGE) for number in range(2 * MOST_RETAINED)]
@@ -224,7 +234,10 @@ def test_buffers_are_found_with_an_allocator_that_separates_sizes() -> None:
 
 @BOTH
 @pytest.mark.parametrize("left", [0, 1, 1000, len(LARGE) // 4 + 1])
-def test_what_waits_unread_gets_a_smaller_buffer(link: Any, kernel: Any, left: int) -> None:
+def test_what_waits_unread_gets_a_smaller_buffer_when_others_are_read(
+    link: Any, kernel: Any, left: int
+) -> None:
+    connection = object()
     data = random.Random(2).randbytes(len(LARGE))
     pn = delivery(link, 0, data)
     large = capacity(pn)
@@ -232,8 +245,12 @@ def test_what_waits_unread_gets_a_smaller_buffer(link: Any, kernel: Any, left: i
     _trim(buffer, len(data) - left, 0)
     _append(buffer, data, large - len(data))  # it goes around the end
     _trim(buffer, 0, large - len(data))
-    kernel.shrink(pn)
-    is_smaller = 0 < left * buffers.SHRINKING <= large
+    kernel.retain(connection, pn)
+    assert capacity(pn) == large
+    for number in range(MOST_RETAINED):
+        kernel.retain(connection, delivery(link, number + 1, LARGE))
+    kernel.forget(connection)
+    is_smaller = left * buffers.SHRINKING <= large
     assert (capacity(pn) < large) is is_smaller
     buffer, found = ffi.cast("uintptr_t *", pn)[BUFFER_PLACE], ctypes.create_string_buffer(max(left, 1))
     assert buffers._get(buffer, 0, left, found) == left

@@ -137,7 +137,7 @@ def test_links_with_unsettled_streams_have_a_bounded_number(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, unsettled: int
 ) -> None:
     monkeypatch.setattr(stream, "MOST_UNSETTLED_LINKS", 4)
-    monkeypatch.setattr(stream, "is_shut", lambda _: False)  # the peer begins no session for them
+    monkeypatch.setattr(stream, "is_shut_session", lambda _: False)  # the peer begins no session for them
     edge = rig.connect(Role.EDGE)
     link_of(edge, "other", receiver=True)
     (connection,) = [one for one in rig.core.connections.values() if one.role is Role.EDGE]
@@ -157,7 +157,7 @@ def test_links_with_unsettled_streams_have_a_bounded_number(
 
 
 def test_streams_of_different_clients_share_no_session(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "is_shut", lambda _: False)  # the peer begins no session for them
+    monkeypatch.setattr(stream, "is_shut_session", lambda _: False)  # the peer begins no session for them
     edge = rig.connect(Role.EDGE)
     link_of(edge, "other", receiver=True)
     (connection,) = [one for one in rig.core.connections.values() if one.role is Role.EDGE]

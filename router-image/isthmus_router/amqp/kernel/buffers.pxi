@@ -84,8 +84,8 @@ cdef void enlarge(void *pn, size_t held, size_t size) noexcept:
         pn_buffer_free(larger)
 
 
-cdef void make_smaller(void *pn) noexcept:
-    """As `shrink`."""
+cdef void reduce(void *pn) noexcept:
+    """As `_reduce`."""
     cdef void *before = buffer_of(pn)
     cdef size_t most = pn_buffer_capacity(before)
     cdef size_t held = pn_buffer_size(before)
@@ -93,6 +93,8 @@ cdef void make_smaller(void *pn) noexcept:
     cdef size_t first = min(held, most - start)
     cdef char *memory = (<char **>before)[0]
     cdef void *smaller
+    if held == 0:
+        give_back(pn)
     if held == 0 or held * shrinking > most or most <= retained_bytes:
         return
     smaller = pn_buffer(held)
@@ -108,7 +110,7 @@ cdef int retain_large(PyObject *connection, void *pn) except -1:
     """As `retain`, if the buffer is large."""
     cdef object number
     if pn_buffer_capacity(buffer_of(pn)) > largest_spare:
-        give_back(pn)
+        reduce(pn)
         return 0
     number = PyLong_FromVoidPtr(pn)
     if number not in all_retained:
@@ -116,7 +118,7 @@ cdef int retain_large(PyObject *connection, void *pn) except -1:
         if len(all_retained) > most_retained:
             number = next(iter(all_retained))
             del all_retained[number]
-            give_back(<void *><uintptr_t>number)
+            reduce(<void *><uintptr_t>number)
     return 0
 
 
@@ -157,11 +159,6 @@ def equip(pn, Py_ssize_t size):
 def release(pn):
     """As `buffers.release`."""
     give_back(pointer(<PyObject *>pn))
-
-
-def shrink(pn):
-    """As `buffers.shrink`."""
-    make_smaller(pointer(<PyObject *>pn))
 
 
 def retain(connection, pn):

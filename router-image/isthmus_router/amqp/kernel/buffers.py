@@ -31,11 +31,11 @@ RETAINED_BYTES = 4096
 WRITTEN_AT_ONCE = 256
 """Deliveries that are examined after each write, at least; half of them if there are more."""
 MOST_RETAINED, MOST_SPARES = 128, 64
-"""Large buffers of the process that deliveries retain though they are empty, and spare ones."""
+"""Large buffers of the process that deliveries retain though they hold little or nothing, and spare ones."""
 SHRINKING = 4
-"""A buffer that has room for this many times what is unread is replaced by a smaller one."""
-LARGEST_SPARE = 128 * 1024
-"""Capacity of such a buffer. A delivery needs no more while it goes on as it arrives."""
+"""A buffer that is not retained, and has room for this many times what it holds, is replaced by a smaller one."""
+LARGEST_SPARE = 256 * 1024
+"""Capacity of such a buffer, in bytes: what may wait of a delivery that goes on as it arrives, and doubled at that."""
 
 _buffer, _free, _capacity, _size, _append, _trim, _get = (
     library.pn_buffer,
@@ -183,33 +183,35 @@ def release(pn: Pointer) -> None:
             _free(before)
 
 
-def shrink(pn: Pointer) -> None:
-    """Give a delivery that waits, and has little unread, a buffer of that size in the place of a large one."""
-    words = _cast("uintptr_t *", pn)
-    before = words[BUFFER_PLACE]
+def _reduce(pn: Pointer) -> None:
+    """Give the buffer of a delivery back if it is empty, or replace it by a smaller one if it holds little."""
+    before = _buffer_of(pn)
     held = _size(before)
+    if held == 0:
+        release(pn)
     if not 0 < held * SHRINKING <= _capacity(before) or _capacity(before) <= RETAINED_BYTES:
         return
     data = ctypes.create_string_buffer(held)
     smaller = _buffer(held)
     if smaller and _get(before, 0, held, data) == held and not _append(smaller, data, held):
-        words[BUFFER_PLACE] = smaller
+        _cast("uintptr_t *", pn)[BUFFER_PLACE] = smaller
         _free(before)
     elif smaller:
         _free(smaller)
 
 
 def retain(connection: ConnectionState, pn: Pointer) -> None:
-    """Let a delivery that has been read have its buffer, if it is not too large, in the place of another one."""
+    """Let a delivery that has been read, or waits to be, have its buffer, if it is not too large, in the place of
+    another one."""
     size = capacity(pn)
     if size > LARGEST_SPARE:
-        release(pn)
+        _reduce(pn)
     elif size > RETAINED_BYTES and pn not in _retained:
         _retained[pn] = connection
         if len(_retained) > MOST_RETAINED:
             oldest = next(iter(_retained))
             del _retained[oldest]
-            release(oldest)
+            _reduce(oldest)
 
 
 def forget(connection: ConnectionState) -> None:

@@ -40,6 +40,9 @@ from isthmus_router.amqp.kernel.allowance import Allowance
 from isthmus_router.amqp.kernel.buffers import (
     BUFFER_PLACE, LARGEST_SPARE, MOST_RETAINED, MOST_SPARES, RETAINED_BYTES, SHRINKING, START_PLACE, WRITTEN_AT_ONCE,
 )
+from isthmus_router.amqp.kernel.outgoing import (
+    DELIVERY_BYTES, OUTGOING_BYTES, OUTGOING_DELIVERIES, QUEUED_HIGH, SESSION_OUTGOING_HIGH,
+)
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
 from isthmus_router.core.address import Address
@@ -100,6 +103,11 @@ cdef int default_priority = DEFAULT_PRIORITY
 cdef int most_priority = MAX_PRIORITY
 cdef long reluctant = RELUCTANT
 cdef long nobody = NOBODY
+cdef size_t outgoing_bytes = OUTGOING_BYTES
+cdef size_t outgoing_deliveries = OUTGOING_DELIVERIES
+cdef size_t delivery_bytes = DELIVERY_BYTES
+cdef size_t queued_high = QUEUED_HIGH
+cdef size_t session_outgoing_high = SESSION_OUTGOING_HIGH
 
 cdef object _two = deque((1, 2))
 if Py_SIZE(<PyObject *>_two) != 2:
@@ -140,22 +148,39 @@ cdef int more_than_ours(PyObject *out, object unsettled) except -1:
     return _GO_ON
 
 
-cdef inline bint has_room(Drain self, PyObject *out, size_t size, size_t high) except -1:
+cdef inline bint is_within_share(PyObject *out, size_t size, size_t high) except -1:
     """As `outgoing.has_room`, as far as it does not ask `Outgoing`."""
     cdef uint32_t *counts = <uint32_t *>pointer(get(out, link_session))
-    cdef size_t waiting = counts[self.outgoing_bytes]
-    cdef size_t deliveries = counts[self.outgoing_deliveries]
+    cdef size_t waiting = counts[outgoing_bytes]
+    cdef size_t deliveries = counts[outgoing_deliveries]
     cdef PyObject *driver = get(get(out, link_connection), connection_io)
     return (
         waiting <= high
-        and deliveries <= <size_t>self.queued_high
+        and deliveries <= queued_high
         and (
             deliveries < <size_t>PyLong_AsLong(<object>get(driver, state_outgoing_shut_in))
             or deliveries < <uint32_t>pn_session_remote_incoming_window(counts)
         )
-        and waiting + deliveries * self.delivery_bytes + size
+        and waiting + deliveries * delivery_bytes + size
         <= <size_t>PyLong_AsLong(<object>get(driver, state_outgoing_share))
     )
+
+
+cdef inline bint is_room(PyObject *out, size_t size, size_t high) except -1:
+    """As `outgoing.has_room`."""
+    return is_within_share(out, size, high) or (
+        (<object>get(get(out, link_connection), connection_io)).outgoing.admits(<object>out, size, high)
+    )
+
+
+def has_room(out, size_t size, size_t high=SESSION_OUTGOING_HIGH):
+    """As `outgoing.has_room`."""
+    return is_room(<PyObject *>out, size, high)
+
+
+def is_shut_session(session):
+    """As `outgoing.is_shut_session`."""
+    return <uint32_t>pn_session_remote_incoming_window(pointer(<PyObject *>session)) == 0
 
 
 cdef class Drain:
@@ -193,30 +218,27 @@ cdef class Drain:
     cdef Py_ssize_t passed_outgoing
     cdef Py_ssize_t passed_settled
     cdef Py_ssize_t passed_size
+    cdef Py_ssize_t branch_claimed
     cdef Py_ssize_t branch_link
     cdef Py_ssize_t branch_pn
+    cdef object stream
     cdef Py_ssize_t stream_branches
+    cdef Py_ssize_t stream_link
     cdef Py_ssize_t stream_pn
     cdef Py_ssize_t stream_size
     cdef Py_ssize_t stream_up_to_date
     cdef ssize_t chunk_bytes
     cdef size_t most_tag_bytes
     cdef Py_ssize_t most_unsettled
-    cdef int queued_high
-    cdef size_t session_outgoing_high
     cdef size_t stream_outgoing_high
-    cdef size_t outgoing_bytes
-    cdef size_t outgoing_deliveries
-    cdef size_t delivery_bytes
 
     def __init__(
         self, forwarder, slice_end, delivery, stream, branch, passed,
-        *, most_tag_bytes, most_unsettled, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
-        outgoing_places, delivery_bytes,
+        *, most_tag_bytes, most_unsettled, chunk_bytes, stream_outgoing_high,
     ):
-        """`slice_end` is that of the driver; `delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
-        its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
-        buffer has; `outgoing_places` are the words of a session that count what waits there."""
+        """`slice_end` is that of the driver; `delivery` is the class of what is remembered of a delivery, `stream` of
+        one under way, `branch` of one of its receivers, `passed` of one on a routed link; limits in bytes,
+        `chunk_bytes` no more than the forwarder's buffer has."""
         self.forwarder = forwarder
         self.slice_end = slice_end
         self.section = b""
@@ -233,9 +255,12 @@ cdef class Drain:
         self.passed_outgoing = offset(passed, "outgoing")
         self.passed_settled = offset(passed, "settled")
         self.passed_size = offset(passed, "size")
+        self.branch_claimed = offset(branch, "claimed")
         self.branch_link = offset(branch, "link")
         self.branch_pn = offset(branch, "pn")
+        self.stream = stream
         self.stream_branches = offset(stream, "branches")
+        self.stream_link = offset(stream, "link")
         self.stream_pn = offset(stream, "pn")
         self.stream_size = offset(stream, "size")
         self.stream_up_to_date = offset(stream, "up_to_date")
@@ -246,11 +271,7 @@ cdef class Drain:
         self.chunk_bytes = chunk_bytes
         self.most_tag_bytes = most_tag_bytes
         self.most_unsettled = most_unsettled
-        self.queued_high = queued_high
-        self.session_outgoing_high = session_outgoing_high
         self.stream_outgoing_high = stream_outgoing_high
-        self.outgoing_bytes, self.outgoing_deliveries = outgoing_places
-        self.delivery_bytes = delivery_bytes
 
     def drain(self, collector, dict links not None, double end=0):
         """Deal with events at the head of `collector`, as far as they are the common case: EMPTY, TO_DO, DONE or LATER.
@@ -309,7 +330,8 @@ cdef class Drain:
             pn_collector_pop(events)
 
     cdef bint flow(self, dict links, void *at) except -1:
-        """As `events._link_flow`, for an OUT link on which nothing waits to be sent and that still has credit."""
+        """As `events._link_flow`, for an OUT link that still has credit, if nothing waits to be sent that could be, or
+        only more of a stream."""
         cdef PyObject *link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
         cdef PyObject *activity
         cdef PyObject *stream
@@ -323,15 +345,17 @@ cdef class Drain:
             return credit != 0
         activity = get(link, link_activity)
         stream = get(link, link_stream)
-        return (
-            get(link, link_direction) != INCOMING
-            and pn_link_credit(at) > 0
-            and not pn_link_get_drain(at)
-            and get(link, link_drained) != TRUE
-            and (stream == NONE or get(stream, self.stream_up_to_date) == TRUE)
-            and not <object>get(link, link_parked)
-            and (activity == NONE or get(activity, activity_out_of_credit) == NONE)
-        )
+        if (
+            get(link, link_direction) == INCOMING
+            or pn_link_credit(at) <= 0
+            or pn_link_get_drain(at)
+            or get(link, link_drained) == TRUE
+            or (activity != NONE and get(activity, activity_out_of_credit) != NONE)
+        ):
+            return False
+        if stream == NONE:
+            return not <object>get(link, link_parked)
+        return get(stream, self.stream_up_to_date) == TRUE or self.stream_goes_on(stream)
 
     cdef int incoming(self, PyObject *link, void *pn, object now) except -1:
         """As `Forwarder.incoming`."""
@@ -432,8 +456,17 @@ cdef class Drain:
         self.send(out, route, size, skip, bucket, record, link)
         return _GO_ON
 
+    def go_on(self, stream):
+        """As `Streams.pump`, if the stream waits afterwards as well; False if there is something left to do."""
+        return self.stream_goes_on(<PyObject *>stream)
+
+    cdef bint stream_goes_on(self, PyObject *stream) except -1:
+        if type(<object>stream) is not self.stream:
+            return False
+        return self.pump(get(stream, self.stream_link), stream, pointer(get(stream, self.stream_pn))) == _GO_ON
+
     cdef int pump(self, PyObject *link, PyObject *stream, void *pn) except -1:
-        """As `Streams.pump`, as long as every receiver has begun, takes it, and more is to come."""
+        """As `Streams.pump`, as long as every receiver has begun and the stream waits afterwards as well."""
         cdef list branches = <list>get(stream, self.stream_branches)
         cdef Py_ssize_t count = PyList_GET_SIZE(branches)
         cdef Py_ssize_t index
@@ -451,19 +484,23 @@ cdef class Drain:
         for index in range(count):
             branch = <PyObject *>PyList_GET_ITEM(branches, index)
             if get(branch, self.branch_pn) == NONE:
-                return _TO_DO
+                if count > 1 or get(branch, self.branch_claimed) == TRUE:
+                    return _TO_DO
+                put(stream, self.stream_up_to_date, _false)  # it is not its turn on the link
+                return self.wait(link, pn)
             limit = PyLong_AsLong(<object>get(get(branch, self.branch_link), link_max_message_size))
             if limit and (limit < most or most == 0):
                 most = limit
         while True:
             for index in range(count):
                 out = get(<PyObject *>PyList_GET_ITEM(branches, index), self.branch_link)
-                if not has_room(
-                    self, out, min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes), self.stream_outgoing_high
-                ):
+                size = min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes)
+                if not is_room(out, size, self.stream_outgoing_high):
+                    (<object>get(get(out, link_connection), connection_io)).stalled.add(<object>out)
                     if has_sent:
                         give_back_sent(branches, self.branch_link, self.branch_pn)
-                    return _TO_DO
+                    put(stream, self.stream_up_to_date, _false)
+                    return _GO_ON
             size = min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes)
             if size <= 0:
                 break
@@ -484,10 +521,14 @@ cdef class Drain:
             self.touch(<object>get(get(link, link_connection), connection_io))
         if not pn_delivery_partial(pn):
             return _TO_DO
-        if is_large(pn):
-            retain_large(get(get(link, link_connection), connection_io), pn)
         give_back_sent(branches, self.branch_link, self.branch_pn)
         put(stream, self.stream_up_to_date, _true)
+        return self.wait(link, pn)
+
+    cdef int wait(self, PyObject *link, void *pn) except -1:
+        """A stream waits until more arrives, or it can go on."""
+        if is_large(pn):
+            retain_large(get(get(link, link_connection), connection_io), pn)
         return _GO_ON
 
     cdef int received(self, PyObject *link, void *pn, ssize_t size) except -1:
@@ -547,7 +588,7 @@ cdef class Drain:
             or pn_link_credit(at) <= 0
             or get(out, link_sends_settled) == TRUE
             or (record is None and get(out, link_sends_unsettled) == TRUE)
-            or not has_room(self, out, size, self.session_outgoing_high)
+            or not is_within_share(out, size, session_outgoing_high)
         ):
             self.forwarder.send_message(<object>out, <object>route, size, skip, record, <object>origin)
             return 0

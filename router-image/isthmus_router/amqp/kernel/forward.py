@@ -53,17 +53,9 @@ from isthmus_router.amqp.kernel.delivery import (
     Told,
 )
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided, window_closes
-from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, key
+from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, has_room, key
 from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
-from isthmus_router.amqp.kernel.outgoing import (
-    DELIVERY_BYTES,
-    OUTGOING_BYTES,
-    OUTGOING_DELIVERIES,
-    QUEUED_HIGH,
-    SESSION_OUTGOING_HIGH,
-    has_room,
-)
 from isthmus_router.amqp.kernel.parking import AT_ONCE, Parking, too_many_unasked
 from isthmus_router.amqp.kernel.pieces import Pieces
 from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
@@ -157,11 +149,7 @@ class Forwarder:
             Passed,
             most_tag_bytes=MOST_TAG_BYTES,
             most_unsettled=MOST_UNSETTLED,
-            queued_high=QUEUED_HIGH,
             chunk_bytes=CHUNK_BYTES,
-            session_outgoing_high=SESSION_OUTGOING_HIGH,
-            outgoing_places=(OUTGOING_BYTES, OUTGOING_DELIVERIES),
-            delivery_bytes=DELIVERY_BYTES,
             stream_outgoing_high=STREAM_OUTGOING_HIGH,
         )
 

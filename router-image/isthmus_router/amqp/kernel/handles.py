@@ -21,10 +21,11 @@ try:
         equip,
         forget,
         handle,
+        has_room,
+        is_shut_session,
         key,
         release_written,
         retain,
-        shrink,
         written,
     )
 
@@ -39,9 +40,9 @@ except ImportError as error:
         forget,
         release_written,
         retain,
-        shrink,
         written,
     )
+    from isthmus_router.amqp.kernel.outgoing import has_room, is_shut_session
 
     def key(pn: Any) -> Any:
         """What the kernel knows a delivery by."""
@@ -59,9 +60,10 @@ __all__ = [
     "equip",
     "forget",
     "handle",
+    "has_room",
+    "is_shut_session",
     "key",
     "release_written",
     "retain",
-    "shrink",
     "written",
 ]

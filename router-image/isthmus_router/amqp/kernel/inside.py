@@ -26,8 +26,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.engine import set_condition
 from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Stream
-from isthmus_router.amqp.kernel.handles import advance, key
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.handles import advance, has_room, key
 from isthmus_router.core.address import InProcessConsumer, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.routes import Route

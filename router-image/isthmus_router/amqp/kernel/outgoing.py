@@ -118,11 +118,6 @@ def _is_shut(session: Pointer, deliveries: int) -> bool:
     return _window(int(_cast("uintptr_t", session))) <= deliveries
 
 
-def is_shut(out: Link) -> bool:
-    """Whether the peer takes nothing at the moment in the session of an OUT link."""
-    return is_shut_session(out.session)
-
-
 def is_shut_session(session: Pointer) -> bool:
     """Whether the peer takes nothing at the moment in a session."""
     return _is_shut(session, 0)

@@ -24,8 +24,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Branch, Delivery, Fanout, Hold, Parked, Stream, Waiting
-from isthmus_router.amqp.kernel.handles import advance, key
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.handles import advance, has_room, key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, LinkType
 

@@ -66,7 +66,9 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         or pn_delivery_remote_state(pn)
         or pn_link_queued(at) > pn_link_credit(at)
         or pn_link_credit(to) <= 0
-        or not has_room(self, out, min(<size_t>pn_delivery_pending(pn), <size_t>self.chunk_bytes), self.stream_outgoing_high)
+        or not is_within_share(
+            out, min(<size_t>pn_delivery_pending(pn), <size_t>self.chunk_bytes), self.stream_outgoing_high
+        )
         or PyDict_Size(<object>get(link, link_unsettled)) >= self.most_unsettled
         or unsettled[0] >= unsettled[1]
     ):

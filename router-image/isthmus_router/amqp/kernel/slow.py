@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi.lib import pn_delivery_pending, pn_link_credit, pn_session_outgoing_bytes
 
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.handles import has_room
 from isthmus_router.amqp.kernel.wide import WideStream
 from isthmus_router.core.model import Link
 from isthmus_router.message.sections import decode_annotations

@@ -41,8 +41,15 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
     Waiting,
 )
-from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain, shrink
-from isthmus_router.amqp.kernel.outgoing import has_room, is_shut
+from isthmus_router.amqp.kernel.handles import (
+    advance,
+    equip,
+    has_room,
+    is_shut_session,
+    key,
+    release_written,
+    retain,
+)
 from isthmus_router.amqp.kernel.parking import is_crowded, much_waits, too_much_waits
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
@@ -206,7 +213,7 @@ class Streams:
             link = idle.popleft()
             if link in connection.links:
                 if (
-                    not is_shut(link)
+                    not is_shut_session(link.session)
                     and (crowded or not link.unsettled or link.streamed_to == address)
                     and connection.io.sessions.may_carry(link, origin)
                 ):
@@ -256,6 +263,9 @@ class Streams:
 
     def _pump_on(self, stream: Stream) -> None:
         """Pump from the receiving side; once through, the sender's link goes on by itself."""
+        compiled = self._forwarder.compiled
+        if compiled is not None and compiled.go_on(stream):
+            return
         if self.pump(stream):
             self._forwarder.go_on(stream.link)
 
@@ -289,7 +299,6 @@ class Streams:
             return True
         if not self._started(stream):
             retain(link.connection.io, pn)
-            shrink(pn)
             return False
         has_sent = False
         while True:

@@ -33,8 +33,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Delivery, Stream
-from isthmus_router.amqp.kernel.handles import advance, equip, key, release_written, retain
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.handles import advance, equip, has_room, key, release_written, retain
 from isthmus_router.amqp.kernel.parking import PLACE_BYTES
 from isthmus_router.amqp.kernel.selective import fits
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
