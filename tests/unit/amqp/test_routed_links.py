@@ -217,8 +217,21 @@ TAKEN_BACK: list[tuple[Any, ...]] = [
 ]
 
 
+MORE_IN_A_DRAIN: list[tuple[Any, ...]] = [
+    ("credit", 1),
+    ("quiet",),
+    ("drain", True),
+    ("begin", 1, None),
+    ("quiet",),
+    ("credit", 1),
+    ("quiet",),
+]
+
+
 @settings(max_examples=200)
 @example(TAKEN_BACK, SMALL_WINDOW)
+@example(MORE_IN_A_DRAIN, WIDE)
+@example(MORE_IN_A_DRAIN, WIDE | {"client_sends": False})
 @example([("credit", 1), ("quiet",), ("credit", -1), ("begin", 3000, None), ("quiet",)], SMALL_WINDOW)
 @example([("credit", 3), ("quiet",), ("send", 10, True, None)], WIDE)
 @given(st.lists(STEPS, min_size=5, max_size=50), SHAPES)

@@ -41,8 +41,16 @@ from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.allowance import Allowance, Allowances
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
-from isthmus_router.amqp.kernel.handles import advance, equip, handle, key, release_written, retain
-from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room, is_sent
+from isthmus_router.amqp.kernel.handles import (
+    advance,
+    equip,
+    handle,
+    has_room,
+    key,
+    release_written,
+    retain,
+)
+from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, is_sent
 from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.remains import Rest
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
@@ -74,6 +82,8 @@ class RoutedLinks:
         self.allowances = Allowances()
         self._parting: dict[Link, tuple[Condition | None, bool]] = {}
         """IN links whose peers have detached them, with what they said, while something is left to be passed on."""
+        self._drains: dict[Link, int] = {}
+        """IN links that are being drained, with the deliveries that their receivers allowed when they last asked."""
 
     # Deliveries
 
@@ -231,14 +241,18 @@ class RoutedLinks:
         if pn_delivery_aborted(pn):
             self._abort(link, out, pn, record)
             return True
+        has_sent = False
         while (size := pn_delivery_pending(pn)) > 0:
             if not has_room(out, min(size, CHUNK_BYTES), STREAM_OUTGOING_HIGH):
                 out.connection.io.stalled.add(out)
+                if has_sent:
+                    release_written(out, handle(record.outgoing))
                 return False
             size = pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
             if not self._forwarder.pieces.may_pass(link, pn, size):
                 return False
             self._send(link, out, record, size)
+            has_sent = True
             if 0 < link.max_message_size < record.size:
                 self._forwarder.too_large(link, pn)
                 return False
@@ -375,10 +389,16 @@ class RoutedLinks:
         ):
             return
         drain = bool(pn_link_get_drain(out.io))
-        if drain and link.drained and pn_link_credit(link.io) <= pn_link_queued(link.io):
+        wanted = _credit(out)
+        allowed = out.deliveries - (link.stream is not None) + wanted
+        if (
+            drain
+            and link.drained
+            and allowed <= self._drains[link]
+            and pn_link_credit(link.io) <= pn_link_queued(link.io)
+        ):
             self._drained(link, out)
             return
-        wanted = _credit(out)
         difference = max(wanted, pn_link_queued(link.io)) - pn_link_credit(link.io)
         if difference:
             link.credit_recalled = max(link.credit_recalled - difference, 0)
@@ -388,6 +408,8 @@ class RoutedLinks:
             pn_link_set_drain(link.io, drain)
             self._settlement.touch(link.connection)
         link.drained = drain and wanted > 0
+        if link.drained:
+            self._drains[link] = allowed
 
     def _drained(self, link: Link, out: Link) -> None:
         """The sender has no credit left in a drain: the receiver learns, after the last message, that it has none.
@@ -396,6 +418,7 @@ class RoutedLinks:
         """
         if link.stream is None and pn_link_credit(link.io) <= 0 and not pn_link_queued(out.io):
             link.drained = False
+            del self._drains[link]
             pn_link_drained(out.io)
             self._settlement.touch(out.connection)
 
@@ -464,6 +487,7 @@ class RoutedLinks:
             for half in (link, other):
                 half.connection.io.remains.retain(half, rest)
         incoming = link if link.incoming else other
+        self._drains.pop(incoming, None)
         incoming.connection.io.freeing.retain(incoming)
         incoming.unsettled.clear()
         for half in (link, other):
