@@ -69,3 +69,27 @@ def test_messages_wait_where_nobody_has_credit(rig: Rig) -> None:
         one[1].flow(5)
     rig.settle_down()
     assert [got(*one) for one in receivers] == [1, 1]
+
+
+@pytest.mark.parametrize("drains", [1, 2])
+def test_credit_taken_back_while_a_drain_is_answered_is_not_given(rig: Rig, drains: int) -> None:
+    """The receiver has not seen then that its credit is used up: it seems to take back more than there is."""
+    peer, link = receiver(rig, "balanced", 0)
+    for _ in range(drains):
+        link.flow(2)
+        link.drain_mode = True
+        peer._say()
+        rig.driver.turn()
+    link.drain_mode = False
+    link.flow(-2 * drains)
+    rig.settle_down()
+    assert link.credit == -2 * drains
+    sender = rig.connect(Role.NORMAL).session.sender("tx")
+    sender.target.address = "balanced"
+    sender.open()
+    rig.settle_down()
+    send(rig, sender, 3)
+    assert got(peer, link) == 0
+    link.flow(2 * drains + 1)
+    rig.settle_down()
+    assert got(peer, link) == 1

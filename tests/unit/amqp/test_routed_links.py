@@ -227,10 +227,20 @@ MORE_IN_A_DRAIN: list[tuple[Any, ...]] = [
     ("quiet",),
 ]
 
+TAKEN_BACK_IN_A_DRAIN: list[tuple[Any, ...]] = [
+    ("credit", 1),
+    ("drain", True),
+    ("move", "receiver"),
+    ("move", "sender"),
+    ("drained",),
+    ("credit", -1),
+]
+
 
 @settings(max_examples=200)
 @example(TAKEN_BACK, SMALL_WINDOW)
 @example(MORE_IN_A_DRAIN, WIDE)
+@example(TAKEN_BACK_IN_A_DRAIN, WIDE)
 @example(MORE_IN_A_DRAIN, WIDE | {"client_sends": False})
 @example([("credit", 1), ("quiet",), ("credit", -1), ("begin", 3000, None), ("quiet",)], SMALL_WINDOW)
 @example([("credit", 3), ("quiet",), ("send", 10, True, None)], WIDE)

@@ -48,6 +48,9 @@ UNASKED_HIGH = 10_000
 CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
 """Messages about routing that wait for a neighbour, and their bytes."""
 NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
+MOST_DRAINED = 2**30
+"""Deliveries for which drains can have used up the credit without the receiver knowing: less than what looks like a
+debt."""
 AT_ONCE = 256
 """Messages that are sent or given back in one step."""
 DROPPED_PLACES = 256
@@ -173,7 +176,7 @@ class Parking:
                 # Behind a message that waits for the window, the engine forgets to send the answer.
                 out.connection.io.stalled.add(out)
             else:
-                pn_link_drained(pn_out)
+                answer_drain(out)
                 settlement.touch(out.connection)
         settlement.eased(out)
         return False
@@ -362,13 +365,18 @@ class Parking:
             self._left(link, item)
 
 
+def answer_drain(out: Link) -> None:
+    """Tell the receiver of an OUT link, which drains it, that nothing is left to be sent and the credit is used up."""
+    out.credit_drained = min(out.credit_drained + pn_link_drained(out.io), MOST_DRAINED)
+
+
 def is_boundless(out: Link) -> bool:
     """Whether the receiver has given more than the engine's numbers hold: 2^31 and more look like a debt.
 
     But a debt is no more than what the receiver may not have seen when it said so.
     """
     credit: int = pn_link_credit(out.io)
-    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified
+    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified + out.credit_drained
     return credit < 0 and (out.boundless or credit + unseen < 0)
 
 

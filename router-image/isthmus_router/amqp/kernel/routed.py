@@ -27,7 +27,6 @@ from cproton_ffi.lib import (
     pn_delivery_tag,
     pn_link_credit,
     pn_link_current,
-    pn_link_drained,
     pn_link_flow,
     pn_link_get_drain,
     pn_link_queued,
@@ -51,7 +50,7 @@ from isthmus_router.amqp.kernel.handles import (
     retain,
 )
 from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, is_sent
-from isthmus_router.amqp.kernel.parking import is_boundless
+from isthmus_router.amqp.kernel.parking import answer_drain, is_boundless
 from isthmus_router.amqp.kernel.remains import Rest
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
@@ -419,7 +418,7 @@ class RoutedLinks:
         if link.stream is None and pn_link_credit(link.io) <= 0 and not pn_link_queued(out.io):
             link.drained = False
             del self._drains[link]
-            pn_link_drained(out.io)
+            answer_drain(out)
             self._settlement.touch(out.connection)
 
     def granted(self, link: Link) -> None:
