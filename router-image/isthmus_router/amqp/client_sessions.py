@@ -8,7 +8,7 @@ share a session only if the container allows no more sessions.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from isthmus_router.amqp.engine import Pointer
 from isthmus_router.core.model import Link
@@ -24,8 +24,7 @@ MOST_SESSIONS = 4000
 """With more clients, several share one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharer:
+class Sharer(NamedTuple):
     """Whose links may share a session."""
 
     client: Hashable

@@ -173,6 +173,11 @@ cdef inline bint is_room(PyObject *out, size_t size, size_t high) except -1:
     )
 
 
+def count_message(histograms, Py_ssize_t size):
+    """As `Histograms.count_message`."""
+    add_message(pointer(get(<PyObject *>histograms, histograms_cell)), size, bucket_of(size))
+
+
 def has_room(out, size_t size, size_t high=SESSION_OUTGOING_HIGH):
     """As `outgoing.has_room`."""
     return is_room(<PyObject *>out, size, high)

@@ -18,6 +18,7 @@ try:
     from isthmus_router.amqp.kernel.drain import (
         Drain,
         advance,
+        count_message,
         equip,
         forget,
         handle,
@@ -42,7 +43,10 @@ except ImportError as error:
         retain,
         written,
     )
+    from isthmus_router.amqp.kernel.histograms import Histograms
     from isthmus_router.amqp.kernel.outgoing import has_room, is_shut_session
+
+    count_message = Histograms.count_message  # type: ignore[assignment]
 
     def key(pn: Any) -> Any:
         """What the kernel knows a delivery by."""
@@ -57,6 +61,7 @@ __all__ = [
     "WHY_NOT_COMPILED",
     "Drain",
     "advance",
+    "count_message",
     "equip",
     "forget",
     "handle",

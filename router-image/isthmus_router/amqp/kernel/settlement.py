@@ -28,7 +28,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.engine import set_condition
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept, Passed
-from isthmus_router.amqp.kernel.handles import advance, handle, key
+from isthmus_router.amqp.kernel.handles import advance, count_message, handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
 from isthmus_router.amqp.kernel.states import TERMINAL, copy_details, copy_state
 from isthmus_router.core.model import Connection, Link
@@ -291,7 +291,7 @@ class Settlement:
 
     def count_message(self, link: Link, size: int) -> None:
         """Count a whole message of `size` bytes, router annotations left out, on one of its links."""
-        (link.histograms or self.new_histograms(link)).count_message(size)
+        count_message(link.histograms or self.new_histograms(link), size)
 
     def new_histograms(self, link: Link) -> Histograms:
         """A link has its first delivery, or the first one in a while."""

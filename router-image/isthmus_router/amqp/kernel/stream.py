@@ -104,7 +104,8 @@ class Streams:
         link.deliveries += 1
         skip = 0
         failure: SectionError | None = None
-        route, to = Route(None, NOBODY, b""), None
+        route: Route | None = None
+        to: bytes | None = None
         if link.on_delivery is None:
             try:
                 route = forwarder.lookup.find(link, size, complete=False)
@@ -114,6 +115,8 @@ class Streams:
             except IncompleteError:
                 if size >= CHUNK_BYTES or not much_waits(link.connection):
                     failure = SectionError(f"no address within the first {size} bytes")
+        if route is None:
+            route = Route(None, NOBODY, b"")
         route.deliveries += 1
         load: PathLoad | None = None
         known = size - skip + pn_delivery_pending(pn)
