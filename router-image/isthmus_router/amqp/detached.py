@@ -113,9 +113,11 @@ class Detached:
             self._connection.close(Condition("amqp:session:errant-link", reason))
 
     def closed(self, link: Link) -> None:
-        """This end has closed a link."""
+        """This end has closed or detached a link. It discards after the next write what has come and is not read."""
         if link.incoming:
             self.tell_window(link.session)
+            self._undiscarded[link.io] = link.session
+            self._connection.after_write = True
         elif lib.pn_link_queued(link.io):
             self._unsent.setdefault(link.session, {})[link.io] = None
 
@@ -133,9 +135,8 @@ class Detached:
         """
         if session in self._ending:
             return True
-        links = self._connection.links
         if not any(
-            link not in links and lib.pn_link_unsettled(link)
+            self._is_closed(link) and lib.pn_link_unsettled(link)
             for link in self._connection.sessions.receivers(session)
         ):
             self._ending.add(session)
@@ -244,11 +245,12 @@ class Detached:
     def _is_half_closed(self, link: Pointer, session: Pointer) -> bool:
         """Whether the engine still has a link, which this end has closed and the peer has not."""
         sessions = self._connection.sessions
-        return (
-            sessions.has_begun(session)
-            and link in sessions.receivers(session)
-            and link not in self._connection.links
-        )
+        return sessions.has_begun(session) and link in sessions.receivers(session) and self._is_closed(link)
+
+    def _is_closed(self, link: Pointer) -> bool:
+        """Whether this end has closed a link. It has a routed one, whose other half is gone, until the peer answers."""
+        own = self._connection.links.get(link)
+        return own is None or (own.routed and own.partner is None)
 
     def make_room(self) -> Iterator[None]:
         """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is.

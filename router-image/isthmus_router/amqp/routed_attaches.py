@@ -118,8 +118,7 @@ class RoutedAttaches:
                 # The engine would send its flow once more, which must not be before the peer's begin (`flow_waits`).
                 lib.pn_link_set_drain(pn, False)
             lib.pn_link_detach(pn)
-        if link.incoming:
-            link.connection.io.detached.tell_window(link.session)
+        link.connection.io.detached.closed(link)
         self._driver.touch(link.connection.io)
 
     def abandon(self, link: Link) -> bool:

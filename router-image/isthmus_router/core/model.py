@@ -259,7 +259,6 @@ class Link:
         "capacity",
         "connection",
         "credit_batch",
-        "credit_drained",
         "credit_due",
         "credit_recalled",
         "delayed_1_second",
@@ -295,6 +294,7 @@ class Link:
         "released",
         "replenish_on_arrival",
         "resends",
+        "returned",
         "route",
         "routed",
         "routes",
@@ -363,8 +363,9 @@ class Link:
         self.replenish_on_arrival = connection.role.is_between_routers
         self.boundless = False
         """On an OUT link: the receiver has given more credit than the engine's numbers hold."""
-        self.credit_drained = 0
-        """On an OUT link: credit that drains have used up, as far as the receiver may not know."""
+        self.returned = (0, 0)
+        """On an OUT link: credit that drains have given back to the receiver, and until when, by the router's clock in
+        microseconds, the receiver may not have seen that."""
         self.sends_unsettled = False
         """On an OUT link: the receiver asked for unsettled deliveries, however they come in."""
         self.sends_settled = False

@@ -9,10 +9,11 @@ from cproton_ffi import lib
 from tests.integration.support.raw import END, FLOW
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
-from tests.unit.amqp.routed_ends import performatives
+from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd, performatives
 from tests.unit.amqp.test_detached import FORCED, attach, link_named, raw_peer, second_passes, transfer
 
 from isthmus_router.core.roles import Role
+from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.message.types import UInt
 
 FRAMES = 4
@@ -26,10 +27,14 @@ BEGINNING = b"\x00\x53\x77\xb0\x00\x01\x00\x00"
 
 
 class Sender:
-    """A peer with two links in one session, which counts the frames that it may still send there."""
+    """A peer with two links in one session, which counts the frames that it may still send there.
 
-    def __init__(self, rig: Rig) -> None:
+    One of them ends, which is a routed link if it leads to a `container`.
+    """
+
+    def __init__(self, rig: Rig, container: OwnEnd | None) -> None:
         self.rig = rig
+        self.container = container
         consumer = raw_peer(rig, "consumer")
         self.peer = RawPeer(rig, "peer", Role.NORMAL, max_session_frames=FRAMES)
         rig.peers.append(self.peer)  # type: ignore[arg-type]
@@ -38,9 +43,13 @@ class Sender:
             consumer.attach(0, handle, True, address, None)
             consumer.flow(0, handle, 10, False, 0)
         rig.settle_down()
-        attach(self.peer, 0, LEAVING, "leaving", "closest/a", receiver=False)
+        address = "closest/a" if container is None else "b2.a"
+        attach(self.peer, 0, LEAVING, "leaving", address, receiver=False)
         attach(self.peer, 0, STAYING, "staying", "closest/b", receiver=False)
         rig.settle_down()
+        if container is not None:
+            container.attached[-1].flow(100)
+            rig.settle_down()
         self.frames = 0
         """Sent so far."""
 
@@ -63,7 +72,11 @@ class Sender:
         transfer(self.peer, 0, handle, number, payload, more=more)
 
     def close_leaving(self) -> None:
-        """By the router."""
+        """By the router, which has been told to if the link is routed."""
+        if self.container is not None:
+            self.container.attached[-1].close()
+            self.rig.settle_down()
+            return
         self.rig.driver.detach_link(link_named(self.peer, "leaving"), FORCED)
         self.rig.driver.flush()
 
@@ -81,9 +94,30 @@ class Sender:
         return True
 
 
-@pytest.fixture
-def sender(rig: Rig) -> Sender:
-    return Sender(rig)
+@pytest.fixture(params=["forwarded", "routed"])
+def sender(request: pytest.FixtureRequest, rig: Rig) -> Sender:
+    if request.param == "forwarded":
+        return Sender(rig, None)
+    LinkRouting(rig.core, lambda: 0.0, lambda *_: None).configure([LINK_ROUTE])
+    container = OwnEnd(rig, "shelf", Role.ROUTE_CONTAINER)
+    rig.peers.append(container)
+    rig.settle_down()
+    return Sender(rig, container)
+
+
+def test_messages_that_wait_when_the_link_is_closed(rig: Rig, sender: Sender) -> None:
+    """The peer does not answer the detach, and another link needs the window."""
+    link = link_named(sender.peer, "leaving")
+    if sender.container is None:
+        link.paused = True
+    else:
+        link.allowance.most = 0
+    for number in range(FRAMES):
+        sender.send(LEAVING, number, SMALL + bytes(PIECE), more=False)
+    rig.settle_down()
+    assert sender.unread
+    sender.close_leaving()
+    assert sender.is_not_held_up(FRAMES)
 
 
 def test_messages_that_come_on_a_closed_link(rig: Rig, sender: Sender) -> None:

@@ -17,12 +17,11 @@ from cproton_ffi.lib import (
     PN_RELEASED,
     pn_delivery,
     pn_link_credit,
-    pn_link_drained,
     pn_link_get_drain,
-    pn_link_queued,
     pn_link_send,
 )
 
+from isthmus_router.amqp.kernel.credit import give_back, is_boundless
 from isthmus_router.amqp.kernel.delivery import Branch, Delivery, Fanout, Hold, Parked, Stream, Waiting
 from isthmus_router.amqp.kernel.handles import advance, has_room, key
 from isthmus_router.core.model import Connection, Link
@@ -48,9 +47,6 @@ UNASKED_HIGH = 10_000
 CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
 """Messages about routing that wait for a neighbour, and their bytes."""
 NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
-MOST_DRAINED = 2**30
-"""Deliveries for which drains can have used up the credit without the receiver knowing: less than what looks like a
-debt."""
 AT_ONCE = 256
 """Messages that are sent or given back in one step."""
 DROPPED_PLACES = 256
@@ -110,7 +106,7 @@ class Parking:
 
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
-        link.boundless = is_boundless(link)
+        link.boundless = is_boundless(link, self._forwarder.settlement.now)
         self.unpark(link)
         link.drained = pn_link_get_drain(link.io) or (pn_link_credit(link.io) <= 0 and not link.boundless)
         self._forwarder.settlement.eased(link)
@@ -171,13 +167,13 @@ class Parking:
                     settlement.sent_settled(out, pn, item.record)
             self._left(out, item)
             settlement.touch(out.connection)
-        if not out.parked and out.stream is None and pn_link_get_drain(pn_out):
-            if pn_link_queued(pn_out) > 0:
-                # Behind a message that waits for the window, the engine forgets to send the answer.
-                out.connection.io.stalled.add(out)
-            else:
-                answer_drain(out)
-                settlement.touch(out.connection)
+        if (
+            not out.parked
+            and out.stream is None
+            and pn_link_get_drain(pn_out)
+            and give_back(out, settlement.now)
+        ):
+            settlement.touch(out.connection)
         settlement.eased(out)
         return False
 
@@ -363,21 +359,6 @@ class Parking:
             else:
                 link.dropped_presettled += 1
             self._left(link, item)
-
-
-def answer_drain(out: Link) -> None:
-    """Tell the receiver of an OUT link, which drains it, that nothing is left to be sent and the credit is used up."""
-    out.credit_drained = min(out.credit_drained + pn_link_drained(out.io), MOST_DRAINED)
-
-
-def is_boundless(out: Link) -> bool:
-    """Whether the receiver has given more than the engine's numbers hold: 2^31 and more look like a debt.
-
-    But a debt is no more than what the receiver may not have seen when it said so.
-    """
-    credit: int = pn_link_credit(out.io)
-    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified + out.credit_drained
-    return credit < 0 and (out.boundless or credit + unseen < 0)
 
 
 def much_waits(connection: Connection) -> bool:

@@ -39,6 +39,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.allowance import Allowance, Allowances
+from isthmus_router.amqp.kernel.credit import give_back, is_boundless
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import (
     advance,
@@ -50,7 +51,6 @@ from isthmus_router.amqp.kernel.handles import (
     retain,
 )
 from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, is_sent
-from isthmus_router.amqp.kernel.parking import answer_drain, is_boundless
 from isthmus_router.amqp.kernel.remains import Rest
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
@@ -368,7 +368,7 @@ class RoutedLinks:
         if link.direction is Direction.IN:
             self.balance(partner)
         else:
-            link.boundless = is_boundless(link)
+            link.boundless = is_boundless(link, self._settlement.now)
             self.balance(link)
             if partner.paused:
                 partner.paused = False
@@ -411,14 +411,10 @@ class RoutedLinks:
             self._drains[link] = allowed
 
     def _drained(self, link: Link, out: Link) -> None:
-        """The sender has no credit left in a drain: the receiver learns, after the last message, that it has none.
-
-        With messages left to be sent, the engine would forget about it.
-        """
-        if link.stream is None and pn_link_credit(link.io) <= 0 and not pn_link_queued(out.io):
+        """The sender has no credit left in a drain: the receiver learns, after the last message, that it has none."""
+        if link.stream is None and pn_link_credit(link.io) <= 0 and give_back(out, self._settlement.now):
             link.drained = False
             del self._drains[link]
-            answer_drain(out)
             self._settlement.touch(out.connection)
 
     def granted(self, link: Link) -> None:
