@@ -350,7 +350,7 @@ class AmqpConnection(ConnectionState):
             self.held.written()
             self.after_write = self.after_write or bool(self.held)
         if self.unwritten:
-            self.unwritten = written(self.unwritten)
+            written(self.unwritten)
         if self.after_write:
             self.detached.written()
             self.after_write = (

@@ -123,7 +123,9 @@ cdef int retain_large(PyObject *connection, void *pn) except -1:
 
 
 cdef int give_back_written(PyObject *out, void *pn) except -1:
-    PyList_Append(<object>get(get(get(out, link_connection), connection_io), state_unwritten), PyLong_FromVoidPtr(pn))
+    PyDict_SetItem(
+        <object>get(get(get(out, link_connection), connection_io), state_unwritten), PyLong_FromVoidPtr(pn), None
+    )
     return 0
 
 
@@ -191,16 +193,15 @@ def forget(connection):
         del all_retained[number]
 
 
-def written(list deliveries not None):
+def written(dict deliveries not None):
     """As `buffers.written`."""
-    cdef Py_ssize_t count = max(written_at_once, PyList_GET_SIZE(deliveries) // 2)
-    cdef list left = deliveries[count:]
+    cdef Py_ssize_t count = max(written_at_once, PyDict_Size(deliveries) // 2)
     cdef void *pn
-    for number in deliveries[:count]:
+    for number in list(islice(deliveries, count)):
         pn = <void *><uintptr_t>number
+        PyDict_DelItem(deliveries, number)
         if pn_buffer_size(buffer_of(pn)):
             straighten(buffer_of(pn))
-            PyList_Append(left, number)
+            PyDict_SetItem(deliveries, number, None)
         else:
             give_back(pn)
-    return left

@@ -16,6 +16,7 @@ Source: `pn_delivery_t` and `pn_buffer_t` of qpid-proton, `core/engine-internal.
 from __future__ import annotations
 
 import ctypes
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cproton_ffi import ffi, lib
@@ -223,7 +224,7 @@ def forget(connection: ConnectionState) -> None:
 def release_written(out: Link, pn: Pointer) -> None:
     """Give the buffer of a delivery on an OUT link back, if it is large, once what it holds is written."""
     if capacity(pn) > RETAINED_BYTES:
-        out.connection.io.unwritten.append(pn)
+        out.connection.io.unwritten[pn] = None
 
 
 def advance(link: Link) -> None:
@@ -238,17 +239,16 @@ def advance(link: Link) -> None:
         release_written(link, pn)
 
 
-def written(deliveries: list[Pointer]) -> list[Pointer]:
-    """Give buffers back after a write; returns the deliveries to examine after the next one.
+def written(deliveries: dict[Pointer, None]) -> None:
+    """Give buffers back after a write; `deliveries` then has those that are to be examined after the next one.
 
     The engine keeps the memory of a delivery until the end of its connection, also for another one after it.
     """
     count = max(WRITTEN_AT_ONCE, len(deliveries) // 2)
-    left = deliveries[count:]
-    for pn in deliveries[:count]:
+    for pn in list(islice(deliveries, count)):
+        del deliveries[pn]
         if _size(_buffer_of(pn)):
             _straighten(_buffer_of(pn))
-            left.append(pn)
+            deliveries[pn] = None
         else:
             release(pn)
-    return left

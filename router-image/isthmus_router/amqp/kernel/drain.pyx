@@ -30,6 +30,7 @@ from isthmus_router.message.structure cimport Structure
 
 import time
 from collections import deque
+from itertools import islice
 
 import cproton_ffi
 from cproton_ffi import ffi

@@ -52,7 +52,7 @@ class ConnectionState:
         """OUT links that could send more once written bytes have left."""
         self.fresh_sessions: list[Pointer] = []
         """Begun by this router, but nothing of them is written yet."""
-        self.unwritten: list[Any] = []
+        self.unwritten: dict[Any, None] = {}
         """Deliveries with large buffers, to be given back once these are written (`buffers`)."""
         self.after_write = False
         """Something waits until all is written, or read."""

@@ -9,6 +9,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
+from cpython.dict cimport PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.set cimport PySet_GET_SIZE
@@ -679,8 +680,8 @@ cdef class Poller:
             state = <PyObject *>connection
             result = outcome
             found = None
-            if PyList_GET_SIZE(<object>get(state, state_unwritten)) and get(state, state_closed) != TRUE:
-                put(state, state_unwritten, written(<object>get(state, state_unwritten)))
+            if PyDict_Size(<object>get(state, state_unwritten)) and get(state, state_closed) != TRUE:
+                written(<object>get(state, state_unwritten))
             if (
                 result == WRITTEN
                 and self.drain is not None
