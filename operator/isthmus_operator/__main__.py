@@ -7,18 +7,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from importlib.metadata import version
 from typing import Any, cast
 
 import kopf
 
 from . import handlers, kopf_toggles, logs
-from .cluster import ApiError, Cluster, connect
+from .cluster import ApiError, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
 from .metrics import API_REQUESTS, INFO
-from .resources import RESOURCE_KINDS
+from .namespaces import Namespaces
 from .server import HealthServer
 from .settings import Settings, SettingsError, kopf_settings
 from .store import Store
@@ -44,19 +44,20 @@ async def serve(settings: Settings) -> int:
         poll_interval=settings.poll_seconds,
         poll_max_bytes=settings.poll_max_bytes,
     )
-    watchdog = Watchdog(cluster.apart(), reconciler, settings.watch_namespaces)
+    apart = cluster.apart()
+    namespaces = Namespaces(apart, settings.watch_namespaces, reconciler.nudge)
+    watchdog = Watchdog(
+        apart, reconciler, lambda: namespaces.readable if settings.watch_namespaces else [None]
+    )
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)
     election = None
     if settings.lease_name is not None:
         election = Election(cluster.apart(), settings.namespace, settings.lease_name, settings.identity)
     try:
         await server.start()
-        # In this order: a lease is renewed only once we lead.
-        if not await _unless(stop, _schemas_present(cluster, settings)):
-            return 0
         if election is not None and not await _unless(stop, election.acquire()):
             return 0
-        return await _lead(settings, reconciler, watchdog, election, stop)
+        return await _lead(settings, reconciler, namespaces, watchdog, election, stop)
     finally:
         await reconciler.close()
         if election is not None:
@@ -68,6 +69,7 @@ async def serve(settings: Settings) -> int:
 async def _lead(
     settings: Settings,
     reconciler: Reconciler,
+    namespaces: Namespaces,
     watchdog: Watchdog,
     election: Election | None,
     stop: asyncio.Event,
@@ -78,20 +80,14 @@ async def _lead(
     """
     ready = asyncio.Event()
     kopf_toggles.install()
-    watching = asyncio.create_task(
-        kopf.operator(
-            registry=_registry(reconciler, label_required=settings.secrets_require_label),
-            settings=_watch_settings(),
-            memo=kopf.Memo(reconciler=reconciler),
-            namespaces=list(settings.watch_namespaces),
-            clusterwide=not settings.watch_namespaces,
-            standalone=True,
-            # kopf's default asks for the user's name, which the user of a container does not have.
-            identity=cast(Any, settings.identity),
-            ready_flag=ready,
-        )
-    )
-    tasks = [watching, asyncio.create_task(watchdog.run()), asyncio.create_task(stop.wait())]
+    namespaces.install()
+    watching = asyncio.create_task(_watch(settings, reconciler, namespaces, ready))
+    tasks = [
+        watching,
+        asyncio.create_task(namespaces.run()),
+        asyncio.create_task(watchdog.run()),
+        asyncio.create_task(stop.wait()),
+    ]
     if election is not None:
         tasks.append(asyncio.create_task(election.hold()))
     watches_open = asyncio.create_task(ready.wait())
@@ -110,13 +106,35 @@ async def _lead(
         await asyncio.wait([*tasks, watches_open], timeout=1.0)
 
 
+async def _watch(
+    settings: Settings, reconciler: Reconciler, namespaces: Namespaces, ready: asyncio.Event
+) -> None:
+    """Watches without an end, once there is something to watch."""
+    await _anything_readable(namespaces)
+    await kopf.operator(
+        registry=_registry(reconciler, namespaces.refused, label_required=settings.secrets_require_label),
+        settings=_watch_settings(),
+        memo=kopf.Memo(reconciler=reconciler),
+        insights=namespaces.insights,
+        indexers=namespaces.indexers,
+        namespaces=namespaces.readable,
+        clusterwide=not settings.watch_namespaces,
+        standalone=True,
+        # kopf's default asks for the user's name, which the user of a container does not have.
+        identity=cast(Any, settings.identity),
+        ready_flag=ready,
+    )
+
+
 def _on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
 
-def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorRegistry:
+def _registry(
+    reconciler: Reconciler, unreadable: Collection[str], *, label_required: bool
+) -> kopf.OperatorRegistry:
     registry = handlers.registry()
 
     async def start(**indices: Any) -> None:
@@ -126,7 +144,7 @@ def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorR
             *("flow_logs", "flow_analyses", "secrets", "pods", "replica_sets"),
         )
         own = {name: indices[name] for name in names}
-        reconciler.use(Store(**own, children=children, label_required=label_required))
+        reconciler.use(Store(**own, children=children, label_required=label_required, unreadable=unreadable))
 
     kopf.on.startup(id="start", registry=registry)(start)
     sessions = Sessions()
@@ -147,14 +165,13 @@ def _watch_settings() -> kopf.OperatorSettings:
     return out
 
 
-async def _schemas_present(cluster: Cluster, settings: Settings) -> None:
-    """Waits for the CustomResourceDefinitions: kopf looks for them once, at its start."""
-    namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
+async def _anything_readable(namespaces: Namespaces) -> None:
+    """Waits until there is a namespace to watch, and the CustomResourceDefinitions are there: kopf looks for them once,
+    at its start."""
     while True:
         try:
-            for kind in RESOURCE_KINDS:
-                await anext(cluster.pages(kind, namespace, limit="1"))
-            return
+            if await namespaces.find():
+                return
         except ApiError as error:
             logger.warning("waiting for the CustomResourceDefinitions of isthmus.dev: %s", error)
         await asyncio.sleep(RETRY_SECONDS)

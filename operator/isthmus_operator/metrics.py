@@ -11,6 +11,10 @@ RECONCILE_SECONDS = Histogram(
     "isthmus_operator_reconcile_duration_seconds", "Duration of the reconciliation of a namespace."
 )
 PENDING = Gauge("isthmus_operator_pending_namespaces", "Namespaces that wait for reconciliation.")
+UNREADABLE = Gauge(
+    "isthmus_operator_unreadable_namespaces",
+    "Namespaces of the installation that the operator may not read.",
+)
 WRITES = Counter("isthmus_operator_object_writes_total", "Objects applied or deleted.", ["kind", "action"])
 API_REQUESTS = Counter(
     "isthmus_operator_api_requests_total", "Requests to the API server; code 0: no answer.", ["verb", "code"]

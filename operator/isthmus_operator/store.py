@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -159,13 +159,17 @@ class Store:
     replica_sets: Index = field(default_factory=dict)
     label_required: bool = True
     """Resources may use only Secrets with the label `isthmus.dev/use: "true"`."""
+    unreadable: Collection[str] = frozenset()
+    """Namespaces of which the indices may lack objects, so that no resource there counts."""
 
     def namespaces(self) -> set[str]:
         """Namespaces that have a resource of ours."""
-        return {namespace for index in self._own for namespace in index}
+        return {namespace for index in self._own for namespace in index}.difference(self.unreadable)
 
     def resources(self, namespace: str) -> list[Manifest]:
         """Resources of all kinds, as API objects."""
+        if namespace in self.unreadable:
+            return []
         return [item for index in self._own for item in _items(index, namespace)]
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .cluster import ApiError, Cluster, Manifest
 from .resources import RESOURCE_KINDS
@@ -31,12 +31,14 @@ def missed(suspects: Versions, listed: Versions, watched: Versions) -> list[tupl
 
 
 class Watchdog:
-    """`trouble` says what is wrong, or is None."""
+    """`trouble` says what is wrong, or is None. `namespaces` returns those that are watched; None is the cluster."""
 
-    def __init__(self, cluster: Cluster, reconciler: Reconciler, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self, cluster: Cluster, reconciler: Reconciler, namespaces: Callable[[], Sequence[str | None]]
+    ) -> None:
         self._cluster = cluster
         self._reconciler = reconciler
-        self._namespaces: Sequence[str | None] = list(namespaces) or [None]
+        self._namespaces = namespaces
         self._suspects: dict[tuple[str, str], str] = {}
         self._dead: str | None = None
 
@@ -59,10 +61,15 @@ class Watchdog:
         if store is None:
             return
         listed: dict[tuple[str, str], str] = {}
-        for kind in RESOURCE_KINDS:
-            for namespace in self._namespaces:
-                async for page in self._cluster.pages(kind, namespace):
-                    listed |= _versions(kind, page)
+        for namespace in self._namespaces():
+            try:
+                for kind in RESOURCE_KINDS:
+                    async for page in self._cluster.pages(kind, namespace):
+                        listed |= _versions(kind, page)
+            except ApiError as error:
+                if error.status != 403 or namespace is None:
+                    raise
+                logger.warning("watchdog: %s", error)  # it concerns this namespace alone
         watched: dict[tuple[str, str], str] = {}
         for namespace in store.namespaces():
             for manifest in store.resources(namespace):

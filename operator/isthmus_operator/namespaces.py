@@ -1,0 +1,144 @@
+"""Which of the namespaces of the installation the operator may read.
+
+An administrator of a namespace can delete the role binding of the operator there, and Kubernetes deletes it with the
+namespace. kopf would end when the API server refuses one of its watches, and would process nothing at its start while
+it refuses one of its lists. So this module has kopf end its watches of such a namespace, and begin them again when the
+operator may read the namespace again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Any
+
+from kopf._cogs.clients import errors, watching
+from kopf._cogs.structs import references
+from kopf._core.engines import indexing
+
+from .cluster import ApiError, Cluster
+from .metrics import UNREADABLE
+from .names import CHILD_KINDS
+from .resources import RESOURCE_KINDS
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 30.0
+"""Between two attempts to read a namespace. kopf ends its watches of a namespace in less time."""
+KINDS = (*RESOURCE_KINDS, *CHILD_KINDS, "Pod", "ReplicaSet")
+"""Kinds that kopf watches."""
+_continuous_watch = watching.continuous_watch
+
+
+class Namespaces:
+    """The namespaces that the operator watches; none are all namespaces of the cluster. `lost` is called with the name
+    of a namespace that the operator may not read any more."""
+
+    def __init__(self, cluster: Cluster, names: Sequence[str], lost: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._names = tuple(names)
+        self._lost = lost
+        self._refused: set[str] = set()
+        self.insights = references.Insights()
+        """What kopf watches."""
+        self.indexers = indexing.OperatorIndexers()
+        """What kopf holds of it."""
+
+    @property
+    def refused(self) -> Collection[str]:
+        """Namespaces that the operator may not read. The collection changes with them."""
+        return self._refused
+
+    @property
+    def readable(self) -> list[str]:
+        """The other namespaces."""
+        return [name for name in self._names if name not in self._refused]
+
+    async def find(self) -> bool:
+        """Examine all namespaces, and return whether there is one to watch. Raises ApiError."""
+        places: Sequence[str | None] = self._names or [None]
+        found = await asyncio.gather(*map(self._refusal, places))
+        self._refused.clear()
+        for name, why in zip(places, found, strict=True):
+            if name is not None and why is not None:
+                self._add(name, why)
+            elif why is not None:
+                logger.warning("the operator may not read the cluster: %s", why)
+        UNREADABLE.set(len(self._refused))
+        return None in found
+
+    def install(self) -> None:
+        """Have kopf's watches use this object. kopf has no setting for it."""
+
+        async def watch(*, namespace: references.Namespace, **arguments: Any) -> AsyncIterator[Any]:
+            try:
+                async for item in _continuous_watch(namespace=namespace, **arguments):
+                    yield item
+            except errors.APIForbiddenError as error:
+                if namespace is None:
+                    raise
+                await self._refuse(namespace, str(error.message))
+                yield watching.Bookmark.LISTED  # at its start, kopf waits for it before it processes any object
+                await asyncio.Event().wait()  # kopf cancels the watch
+
+        watching.continuous_watch = watch
+
+    async def run(self) -> None:
+        """Have kopf watch refused namespaces again when the operator may read them."""
+        earlier: set[str] = set()
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            # kopf has ended the watches of those that were refused before the last pause.
+            for name in sorted(earlier & self._refused):
+                await self._retry(name)
+            earlier = set(self._refused)
+
+    async def _retry(self, name: str) -> None:
+        try:
+            refused = await self._refusal(name)
+        except ApiError as error:
+            logger.warning("namespace %s: %s", name, error)
+            return
+        if refused:
+            return
+        logger.info("the operator may read namespace %s again", name)
+        self._forget(name)
+        self._refused.discard(name)
+        UNREADABLE.set(len(self._refused))
+        async with self.insights.revised:
+            self.insights.namespaces.add(references.NamespaceName(name))
+            self.insights.revised.notify_all()
+
+    async def _refuse(self, name: str, why: str) -> None:
+        """Have kopf end its watches of a namespace."""
+        if name in self._refused:
+            return
+        self._add(name, why)
+        self._lost(name)
+        async with self.insights.revised:
+            self.insights.namespaces.discard(references.NamespaceName(name))
+            self.insights.revised.notify_all()
+
+    def _add(self, name: str, why: str) -> None:
+        logger.warning("the operator does nothing in namespace %s, which it may not read: %s", name, why)
+        self._refused.add(name)
+        UNREADABLE.set(len(self._refused))
+
+    def _forget(self, name: str) -> None:
+        """Drop what kopf holds of a namespace: it has no news of objects that were deleted meanwhile."""
+        for indexer in self.indexers.values():
+            for item in list(indexer.index[name]) if name in indexer.index else ():
+                metadata = item["metadata"]
+                indexer.discard((references.NamespaceName(name), metadata["name"], metadata["uid"]))
+
+    async def _refusal(self, namespace: str | None) -> str | None:
+        """Return why the operator may not read a namespace, or None if it may. Raises ApiError for other failures."""
+        try:
+            for kind in KINDS:
+                await anext(self._cluster.pages(kind, namespace, limit="1"))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return str(error)
+        return None

@@ -1,0 +1,221 @@
+"""A namespace that the operator may not read concerns no other namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import kopf
+import pytest
+from kopf._cogs.aiokits import aiotoggles
+from kopf._cogs.clients import errors, watching
+from kopf._cogs.structs import references
+from kopf._core.reactor import orchestration
+
+from isthmus_operator import namespaces
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.namespaces import KINDS, Namespaces
+from isthmus_operator.store import Store
+from isthmus_operator.watchdog import Watchdog
+
+ROUTERS = references.Resource("isthmus.dev", "v1alpha1", "routers", kind="Router", namespaced=True)
+Event = tuple[str, str]
+
+
+def router(namespace: str, version: str = "1") -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": "hub", "uid": f"uid-{namespace}", "resourceVersion": version}
+    return {"kind": "Router", "metadata": metadata}
+
+
+class Rights:
+    """An API server that refuses some namespaces, to kopf and to the operator."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = set(refused)
+
+    async def watch(self, *, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+        """In place of kopf's own: a list of one Router, then news until the rights change."""
+        assert namespace is not None
+        if namespace not in self.refused:
+            yield {"type": None, "object": router(namespace)}
+            yield watching.Bookmark.LISTED
+            while namespace not in self.refused:  # noqa: ASYNC110 - the test changes it
+                await asyncio.sleep(0.01)
+        raise errors.APIForbiddenError({"message": "forbidden"}, status=403, headers={})  # type: ignore[arg-type]
+
+    async def pages(
+        self, kind: str, namespace: str | None, **_: str
+    ) -> AsyncIterator[Sequence[dict[str, Any]]]:
+        if namespace in self.refused:
+            raise ApiError(403, "Forbidden", "no")
+        yield [router(namespace)] if kind == "Router" and namespace is not None else []
+
+
+@contextlib.asynccontextmanager
+async def watched(
+    rights: Rights, monkeypatch: pytest.MonkeyPatch, retry: float = 60.0
+) -> AsyncIterator[tuple[Namespaces, list[Event], list[str]]]:
+    """kopf with two namespaces, what it processes, and the namespaces that the operator has lost."""
+    monkeypatch.setattr(watching, "continuous_watch", rights.watch)
+    monkeypatch.setattr(namespaces, "_continuous_watch", rights.watch)
+    monkeypatch.setattr(namespaces, "RETRY_SECONDS", retry)
+    seen: list[Event] = []
+    lost: list[str] = []
+    found = Namespaces(rights, ("a", "b"), lost.append)  # type: ignore[arg-type]
+    found.install()
+    insights = found.insights
+
+    async def process(*, raw_event: Any, resource_indexed: Any, operator_indexed: Any, **_: Any) -> None:
+        if resource_indexed is not None:
+            await operator_indexed.drop_toggle(resource_indexed)
+        if operator_indexed is not None:
+            await operator_indexed.wait_for(True)
+        seen.append((str(raw_event["type"]), raw_event["object"]["metadata"]["namespace"]))
+
+    settings = kopf.OperatorSettings()
+    settings.queueing.exit_timeout = settings.queueing.idle_timeout = 0.1
+    insights.watched_resources.add(ROUTERS)
+    insights.indexed_resources.add(ROUTERS)
+    tasks = [
+        asyncio.create_task(
+            orchestration.orchestrator(
+                processor=process,  # type: ignore[arg-type]
+                settings=settings,
+                identity="me",  # type: ignore[arg-type]
+                insights=insights,
+                operator_paused=aiotoggles.ToggleSet(any),
+            )
+        ),
+        asyncio.create_task(found.run()),
+    ]
+    await asyncio.sleep(0.01)
+    async with insights.revised:
+        insights.namespaces.update(map(references.NamespaceName, ("a", "b")))
+        insights.revised.notify_all()
+    try:
+        yield found, seen, lost
+        assert not any(task.done() for task in tasks), tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def until(check: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not check():  # noqa: ASYNC110 - nobody here can signal it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_namespace_that_is_refused_at_the_start_does_not_hold_up_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watched(Rights("b"), monkeypatch) as (found, seen, lost):
+        await until(lambda: seen)
+        assert seen == [("None", "a")]
+        assert (lost, found.readable, list(found.refused)) == (["b"], ["a"], ["b"])
+        await until(lambda: found.insights.namespaces == {"a"})
+
+
+async def test_a_namespace_that_is_refused_later_does_not_end_the_watches_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rights = Rights()
+    async with watched(rights, monkeypatch) as (found, seen, lost):
+        await until(lambda: len(seen) == 2)
+        rights.refused.add("b")
+        await until(lambda: lost)
+        await until(lambda: found.insights.namespaces == {"a"})
+        await asyncio.sleep(0.3)
+
+
+async def test_a_namespace_that_may_be_read_again_is_watched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = Rights()
+    async with watched(rights, monkeypatch, retry=1.0) as (found, seen, lost):
+        await until(lambda: len(seen) == 2)
+        found.indexers["routers"] = index = namespaces.indexing.OperatorIndexer()
+        for name in ("a", "b"):
+            key = references.NamespaceName(name), "hub", f"uid-{name}"
+            index.replace(key, {name: router(name)})
+        rights.refused.add("b")
+        await until(lambda: lost)
+        rights.refused.clear()
+        await until(lambda: len(seen) == 3)
+        assert seen[2] == ("None", "b")
+        assert (found.readable, list(found.refused)) == (["a", "b"], [])
+        assert list(index.index) == ["a"]  # what was deleted meanwhile is not in it
+
+
+@pytest.mark.parametrize(
+    ("refused", "readable"), [((), ["a", "b"]), (("a",), ["b"]), (("b",), ["a"]), (("a", "b"), [])]
+)
+async def test_the_operator_begins_with_the_namespaces_that_it_may_read(
+    refused: tuple[str, ...], readable: list[str]
+) -> None:
+    found = Namespaces(Rights(*refused), ("a", "b"), lambda _: None)  # type: ignore[arg-type]
+    assert await found.find() is bool(readable)
+    assert found.readable == readable
+
+
+async def test_the_right_to_list_each_kind_is_examined() -> None:
+    class Partly(Rights):
+        async def pages(self, kind: str, namespace: str | None, **_: str) -> AsyncIterator[Any]:
+            if (kind, namespace) == (KINDS[-1], "a"):
+                raise ApiError(403, "Forbidden", "no")
+            yield []
+
+    found = Namespaces(Partly(), ("a", "b"), lambda _: None)  # type: ignore[arg-type]
+    assert await found.find()
+    assert found.readable == ["b"]
+
+
+async def test_an_api_server_that_cannot_be_reached_refuses_nothing() -> None:
+    class Gone(Rights):
+        async def pages(self, kind: str, namespace: str | None, **_: str) -> AsyncIterator[Any]:
+            raise ApiError(0, "Unreachable", "no answer")
+            yield []
+
+    found = Namespaces(Gone(), ("a",), lambda _: None)  # type: ignore[arg-type]
+    with pytest.raises(ApiError):
+        await found.find()
+    assert found.readable == ["a"]
+
+
+def store(unreadable: set[str]) -> Store:
+    routers = {name: [router(name)] for name in ("a", "b")}
+    none: dict[str, Any] = {}
+    return Store(
+        routers, none, none, none, none, none, none, none, none, none, children={}, unreadable=unreadable
+    )
+
+
+def test_resources_of_a_namespace_that_may_not_be_read_do_not_count() -> None:
+    """The operator may have the Routers of the namespace and not their Connectors."""
+    refused: set[str] = set()
+    found = store(refused)
+    assert found.namespaces() == {"a", "b"}
+    refused.add("b")
+    assert found.namespaces() == {"a"}
+    assert found.resources("b") == []
+    assert len(found.resources("a")) == 1
+
+
+@pytest.fixture
+def reconciler() -> Any:
+    class Reconciler:
+        store = store(set())
+
+        def stuck(self) -> None:
+            return None
+
+    Reconciler.store.routers["a"][0]["metadata"]["resourceVersion"] = "0"  # type: ignore[index]
+    return Reconciler()
+
+
+async def test_the_watchdog_examines_namespaces_beside_one_that_it_may_not_read(reconciler: Any) -> None:
+    dog = Watchdog(Rights("b"), reconciler, lambda: ["b", "a"])  # type: ignore[arg-type]
+    await dog.check()
+    await dog.check()
+    assert dog.trouble == "the watches have not delivered 1 objects"
