@@ -15,6 +15,7 @@ from .cluster import Cluster, Manifest
 from .render.flows.place import KEYS
 from .render.material import LOGIN_KEYS, USERS_KEY
 from .rotation.ledger import TLS_KEYS
+from .specs import unpacked
 from .store import Inputs, is_for_registries, is_usable
 
 MAX_CONTENT_BYTES = 16 * 1024 * 1024
@@ -136,7 +137,7 @@ def _named(inputs: Inputs) -> tuple[frozenset[str], frozenset[str]]:
     names: set[str] = set()
     keys = set(_FIXED_KEYS)
     for resource in inputs.resources:
-        for field, text in _strings("", resource.get("spec")):
+        for field, text in _strings("", unpacked(resource).get("spec")):
             if text in existing:
                 names.add(text)
             if field in _KEY_FIELDS:

@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 
 from .bodies import retained
 from .names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
+from .resources import RESOURCE_KINDS
 from .resources.base import GROUP
 from .resources.pods import MAX_POD_VALUES, values
+from .specs import packed
 
 MAX_LEVELS = 64
 """Most objects and arrays that one value may be nested in. Useful objects have less than 20."""
@@ -43,7 +45,7 @@ MAX_PART_VALUES = 20_000
 """In any other part of an object, or of a status."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
 """In place of a `spec` or a `podTemplate.spec` with more values than are valid: as invalid, and short."""
-_LISTS = {f"{kind}List": kind for kind in CHILD_KINDS}
+_LISTS = {f"{kind}List": kind for kind in (*CHILD_KINDS, *RESOURCE_KINDS)}
 """Kind of a list to that of its items, which do not state it."""
 _OUR_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
 _LONG_DOCUMENTS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoding")
@@ -82,13 +84,23 @@ def watched(body: bytes | str) -> Any:
         return found
     kind = _LISTS.get(str(found.get("kind")))
     if kind is not None:
-        found["items"] = [
-            retained(item, kind) if isinstance(item, dict) else item for item in _listed(found.get("items"))
-        ]
+        items = _listed(found.get("items"))
+        for at, item in enumerate(items):  # one by one, so that not all of them are there twice
+            items[at] = _held(item, kind)
+        found["items"] = items
     item = found.get("object")
-    if isinstance(item, dict) and item.get("kind") in CHILD_KINDS:
-        found["object"] = retained(item, item["kind"])
+    if isinstance(item, dict):
+        found["object"] = _held(item, str(item.get("kind")))
     return found
+
+
+def _held(item: Any, kind: str) -> Any:
+    """The part of an object of this kind that is retained."""
+    if isinstance(item, dict) and kind in CHILD_KINDS:
+        return retained(item, kind)
+    if isinstance(item, dict) and kind in RESOURCE_KINDS:
+        return packed(item)
+    return item
 
 
 async def apart(function: Callable[[bytes], _Result], body: bytes) -> _Result:

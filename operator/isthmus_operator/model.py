@@ -224,11 +224,15 @@ class NamespaceModel:
 
     @classmethod
     def from_manifests(
-        cls, namespace: str, manifests: Iterable[Mapping[str, Any]], secrets: Iterable[SecretView] = ()
+        cls,
+        namespace: str,
+        manifests: Iterable[Mapping[str, Any]],
+        secrets: Iterable[SecretView] = (),
+        refused: Iterable[InvalidManifest] = (),
     ) -> NamespaceModel:
-        """The model of API objects; those the schema refuses are listed in `invalid`."""
+        """The model of API objects; those the schema refuses are listed in `invalid`, beside `refused`."""
         resources: list[Resource] = []
-        invalid: list[InvalidManifest] = []
+        invalid = list(refused)
         for manifest in manifests:
             try:
                 resources.append(parse(manifest))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from . import specs
 from .apply import Identity, controller, identity
 from .authority import AUTHORITY_SECRET
 from .cluster import Manifest
@@ -129,7 +130,13 @@ class Inputs:
                 reserved.add(item["metadata"]["name"])
             else:
                 withheld.append(item["metadata"]["name"])
-        model = NamespaceModel.from_manifests(self.namespace, self.resources, usable)
+        refused = specs.refused(self.resources)
+        model = NamespaceModel.from_manifests(
+            self.namespace,
+            (specs.unpacked(item) for item in self.resources if item["metadata"]["uid"] not in refused),
+            usable,
+            refused.values(),
+        )
         model = model.without(withheld, self.too_large, reserved)
         own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
         delivered = {
