@@ -7,7 +7,9 @@ renewal; its generated classes per kind are not needed, as desired objects are m
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -30,6 +32,8 @@ Manifest = dict[str, Any]
 REQUEST_TIMEOUT_SECONDS = 20.0
 MAX_MESSAGE = 2_000
 """Characters of the message of an error: the API server repeats invalid values, which a tenant may have chosen."""
+_APPLY = "application/apply-patch+yaml"
+_NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
@@ -212,7 +216,7 @@ class Cluster:
             metadata["namespace"],
             query=query,
             body=body,
-            content_type="application/apply-patch+yaml",
+            content_type=_APPLY,
         )
 
     async def claim(self, seen: Manifest) -> Manifest:
@@ -298,6 +302,9 @@ class Cluster:
                 body=body,
                 auth_settings=["BearerToken"],
             )
+            if content_type == _APPLY:
+                # With a parameter, the client does not encode the body as JSON.
+                headers, data = {**headers, "Content-Type": f"{_APPLY};charset=utf-8"}, _yaml(data)
             answer = await self._api.call_api(
                 method, url, headers, data, _request_timeout=REQUEST_TIMEOUT_SECONDS
             )
@@ -318,6 +325,13 @@ class Cluster:
     def _counted(self, verb: str, status: int) -> None:
         if self._count is not None:
             self._count(verb, status)
+
+
+def _yaml(value: Any) -> str:
+    """`value` as YAML, in printable ASCII. JSON has two escapes for a character beyond the first 65,536, which the API
+    server refuses in YAML."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _NOT_ASCII.sub(lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _is_other_uid(status: int, content: Manifest) -> bool:

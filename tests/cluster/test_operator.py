@@ -14,7 +14,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.host import CommandError
 from tests.cluster.harness.provider import Faults
 from tests.cluster.support.network import LASTING, OURS, Network, operator_metrics
-from tests.unit.operator.support import connector, gossip_router, router
+from tests.unit.operator.support import connector, gossip_router, link_route, router
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,24 @@ def leads_and_has_seen(network: Network) -> tuple[float, float]:
 def _clean(network: Network) -> Iterator[None]:
     """Every test starts without resources. Routers have nothing to drain, so nobody waits for that."""
     yield
-    network.kubectl("delete", "rtr,conn,gossip", "--all", "--wait=true", "--timeout=60s")
+    network.kubectl("delete", "rtr,conn,gossip,linkroute", "--all", "--wait=true", "--timeout=60s")
     ours = f"--selector={OURS}"
     network.cluster.eventually(
         "no controller makes pods", lambda: not network.kubectl("get", "sts,deploy,rs", ours, "--output=name")
     )
     network.kubectl("delete", "pods", ours, "--grace-period=0", "--force")
     network.cluster.eventually("nothing is left", lambda: not network.names(ours) - LASTING)
+
+
+def test_a_status_has_every_character_of_an_address(network: Network) -> None:
+    """Before, the API server refused such a status, and the resource kept the earlier one."""
+    network.apply(link_route("smile", prefix="\U0001f600", containerId="broker"))
+    network.cluster.wait(
+        "jsonpath={.status.addresses}=\U0001f600",
+        "linkroute/smile",
+        namespace=network.namespace,
+        timeout=30,
+    )
 
 
 def test_two_sites_and_an_edge_become_ready_and_say_what_they_see(network: Network) -> None:

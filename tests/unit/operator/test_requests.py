@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
+from kubernetes.aio import client as kubernetes_client
 
 from isthmus_operator.cluster import ApiError, Cluster
 from isthmus_operator.fields import applied, is_applied
@@ -135,3 +138,33 @@ def test_the_fields_of_a_creation_count_as_applied_beside_those_that_do_already(
         }
     }
     assert is_applied({"managedFields": applied(metadata)})
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "\U0001f600", "\u00e9\u2028\x7f\x85\n\t", 'a\\ud83d\\n"\U0010fffd', "1e3", ""]
+)
+async def test_an_applied_object_is_yaml_whatever_characters_are_in_it(text: str) -> None:
+    """JSON has two escapes for one character beyond the first 65,536, which the API server refuses in YAML."""
+    bodies = []
+
+    async def take(request: web.Request) -> web.Response:
+        assert request.content_type == "application/apply-patch+yaml"
+        bodies.append(await request.read())
+        return web.json_response(SEEN)
+
+    app = web.Application()
+    app.router.add_patch("/{path:.*}", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
+    cluster = Cluster(kubernetes_client.ApiClient(configuration))
+    manifest = {**DESIRED, "status": {text: text}}
+    try:
+        await cluster.apply(manifest, subresource="status")
+    finally:
+        await cluster.close()
+        await runner.cleanup()
+    assert [yaml.safe_load(item) for item in bodies] == [manifest]
+    assert b"\\ud8" not in bodies[0].replace(b"\\\\", b"")
