@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.operator.support import router
 
 from isthmus_operator.cluster import Cluster
@@ -47,6 +48,8 @@ class Api:
             return self._list(query)
         if verb == "GET":
             return Answer(404, {"reason": "NotFound"})
+        if isinstance(body, str):  # an apply
+            body = yaml.safe_load(body)
         if path.endswith("/status"):
             self.statuses[body["metadata"]["name"]] = body["status"]
         metadata = {"resourceVersion": "9", "uid": "u", **body["metadata"]}
