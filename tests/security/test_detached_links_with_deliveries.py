@@ -114,6 +114,8 @@ class SendingContainer(AnsweringContainer):
         self._next: dict[int, int] = {}
         self._left: dict[tuple[int, int], int] = {}
         """Deliveries to be sent, by channel and handle."""
+        self._allowed: dict[tuple[int, int], int] = {}
+        """Deliveries for which the router has given credit so far, in the same way."""
 
     def _answer(self, one: Arrived) -> None:
         channel, send = one.channel, self._connection.send
@@ -122,10 +124,13 @@ class SendingContainer(AnsweringContainer):
             send(frame(BEGIN, [UShort(channel), UInt(0), *[AMPLE_FOR_ALL] * 2, UInt(100)], channel=channel))
         elif one.code == ATTACH:
             self._left[channel, int(one.fields[1])] = MOST_OF_LINK + 1
+            self._allowed.pop((channel, int(one.fields[1])), None)
             fields = [one.fields[0], one.fields[1], False, None, None, *one.fields[5:7], None, None, UInt(0)]
             send(frame(ATTACH, fields, channel=channel))
         elif one.code == FLOW:
             self._window[channel] = int(one.field(0) or 0) + int(one.field(1))
+            if one.field(4) is not None:
+                self._allowed[channel, int(one.field(4))] = int(one.field(5) or 0) + int(one.field(6) or 0)
             self._go_on(channel)
         elif one.code == DETACH:
             self._left.pop((channel, int(one.fields[0])), None)
@@ -137,7 +142,8 @@ class SendingContainer(AnsweringContainer):
         for (of, handle), left in self._left.items():
             if of == channel:
                 first = self._next[channel]
-                numbers = range(first, min(first + left, self._window[channel]))
+                credit = self._allowed.get((of, handle), 0) - (MOST_OF_LINK + 1 - left)
+                numbers = range(first, min(first + left, first + credit, self._window[channel]))
                 self._connection.send(
                     *(transfer_frame(one, body("m"), handle=handle, channel=channel) for one in numbers)
                 )
