@@ -49,7 +49,7 @@ def refused(manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, InvalidManif
         text = _long(manifest)
         if text is None:
             continue
-        size = len(text) + VALUE_BYTES * text.count(",")
+        size = len(text) + VALUE_BYTES * sum(map(text.count, ",[{"))
         if size > left:
             metadata = manifest["metadata"]
             found[metadata["uid"]] = InvalidManifest(manifest["kind"], metadata["name"], _TOO_LARGE)

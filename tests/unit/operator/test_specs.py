@@ -15,7 +15,7 @@ from isthmus_operator.contents import _named
 from isthmus_operator.decoding import line, watched
 from isthmus_operator.handlers.watching import copied
 from isthmus_operator.resources import API_VERSION, parse
-from isthmus_operator.specs import MAX_LONG_BYTES, MAX_PLAIN_BYTES, packed, unpacked
+from isthmus_operator.specs import MAX_LONG_BYTES, MAX_PLAIN_BYTES, VALUE_BYTES, packed, refused, unpacked
 from isthmus_operator.store import Inputs
 
 SASL = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users", "key": "db"}}
@@ -94,6 +94,13 @@ def test_a_namespace_has_room_for_the_oldest_long_specifications() -> None:
     assert refused == [f"r{day:02}" for day in range(number - len(refused) + 1, number + 1)]
     assert f"more than {MAX_LONG_BYTES >> 20} MiB" in model.invalid[0].message
     assert set(model.routers) == {item["metadata"]["name"] for item in items} - set(refused)
+
+
+@pytest.mark.parametrize("value", [[[[]]], {"x": {"y": {}}}, [1, 2, 3]])
+def test_lists_and_objects_count_as_values(value: Any) -> None:
+    count = MAX_LONG_BYTES // (4 * VALUE_BYTES)
+    held = packed(router("hub") | {"spec": {"values": [value] * count}})
+    assert list(refused([held]))
 
 
 def test_secrets_that_a_long_specification_names_are_read() -> None:
