@@ -98,6 +98,13 @@ CASES: dict[str, Case] = {
             },
         ),
     ),
+    "IsthmusNamespaceUnreadable": Case(
+        15,
+        {},
+        "2 namespaces of the installation cannot be read by the operator.",
+        ({"isthmus_operator_unreadable_namespaces": "2x20"},),
+        ({"isthmus_operator_unreadable_namespaces": "0x20"},),
+    ),
     "IsthmusCertificateExpires": Case(
         15,
         {"namespace": "net", "router": "hub", "secret": "tls"},
