@@ -39,7 +39,7 @@ def pumped(monkeypatch: pytest.MonkeyPatch) -> list[Stream]:
 
 
 class Slow(Peer):
-    """One that reads nothing until it is told to."""
+    """A peer that reads no message until the test sets `reads`."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig, "slow", Role.NORMAL)

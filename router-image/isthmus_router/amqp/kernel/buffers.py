@@ -36,7 +36,8 @@ MOST_RETAINED, MOST_SPARES = 128, 64
 SHRINKING = 4
 """A buffer that is not retained, and has room for this many times what it holds, is replaced by a smaller one."""
 LARGEST_SPARE = 256 * 1024
-"""Capacity of such a buffer, in bytes: what may wait of a delivery that goes on as it arrives, and doubled at that."""
+"""The largest capacity of such a buffer, in bytes. While a message is passed on as it arrives, no more than
+`STREAM_OUTGOING_HIGH` and `CHUNK_BYTES` of it wait in one."""
 
 _buffer, _free, _capacity, _size, _append, _trim, _get = (
     library.pn_buffer,
