@@ -23,10 +23,13 @@ CHANGES = 2000
 LONG_ADDRESSES = 3000
 LONG = 15_000
 MANY_ADDRESSES = 100_000
+COSTS = 10
 NAMES = 4000
 ADVERTISEMENTS = 20_000
 MOST_CPU_SECONDS = 0.6
 """For anything while a message of the canary is on its way, with room for a machine on which that takes long."""
+MOST_CPU_SECONDS_OF_CHANGES = 0.15
+"""A third of what it took when all addresses were dealt with at once."""
 PATIENCE = 120
 
 
@@ -230,6 +233,37 @@ def test_large_updates_of_addresses_are_read_between_other_work(routers: Routers
         assert neighbours(a) == {"H"}
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_changes_of_routers_that_have_announced_many_addresses(routers: Routers) -> None:
+    """The cost of a path changes again and again, one router restarts, and another one leaves."""
+    port = free_port()
+    a = patient(routers, port)
+
+    def wait(fewest: float, most: float, what: str) -> None:
+        eventually(lambda: fewest <= a.metric("addresses") < most, what, PATIENCE)
+
+    with joined(a, port, "H0") as hostile, joined(a, port, "H1") as leaving:
+        for router in (hostile, leaving):
+            exist = [[f"M{router.id}.{number}", 2, 0, None] for number in range(MANY_ADDRESSES)]
+            announce(router, 1, exist=exist)
+        wait(2 * MANY_ADDRESSES, FAR, "all addresses are known")
+        with Canary(a) as canary:
+            for change in range(COSTS):
+                computed = a.metric("path_computations_total")
+                hostile.link_state({"A": 1, "X": 1 + change % 2}, sequence=2 + change)
+                eventually(
+                    lambda before=computed: a.metric("path_computations_total") > before,
+                    "paths are computed",
+                    PATIENCE,
+                )
+            hostile.instance += 1
+            hostile.say("RA", ALL_ROUTERS_ADDRESS, ls_seq=1, mobile_seq=0)
+            wait(MANY_ADDRESSES, 1.1 * MANY_ADDRESSES, "those of H0 are forgotten")
+            leaving.socket.close()
+            wait(0, 0.1 * MANY_ADDRESSES, "those of H1 are forgotten")
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS_OF_CHANGES, canary.report
 
 
 def test_names_of_control_addresses_that_nobody_uses(routers: Routers) -> None:

@@ -53,6 +53,7 @@ class AddressTable(dict[str, Address]):
             address.standing = key in self.standing
         self[key] = address
         if key[0] in LINK_ROUTES:
+            self._planner.planned.add(address)
             if self.link_route_made is not None:
                 self.link_route_made(address)
         else:
@@ -75,6 +76,7 @@ class AddressTable(dict[str, Address]):
         if not address.in_use and self.get(address.key) is address:
             address.invalidate()
             address.client_routes.clear()  # which refer to it: all would wait for a full collection of garbage
+            self._planner.planned.discard(address)
             del self[address.key]
             if address.key[0] in LINK_ROUTES and self.link_route_forgotten is not None:
                 self.link_route_forgotten(address)

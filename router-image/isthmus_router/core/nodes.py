@@ -34,13 +34,23 @@ class Hop:
     connection takes over.
     """
 
-    __slots__ = ("_turn", "connection", "data_connections", "data_links", "neighbour", "number", "up")
+    __slots__ = (
+        "_turn",
+        "connection",
+        "data_connections",
+        "data_links",
+        "ended",
+        "neighbour",
+        "number",
+        "up",
+    )
 
     def __init__(self, number: int, connection: Connection) -> None:
         self.number = number
         self.neighbour: str | None = None
         self.up = False
         """Whether the routing engine counts on it."""
+        self.ended = False
         self.data_connections: tuple[Connection, ...] = ()
         """For streams; where there are none, these take the control connection as well."""
         self._turn = 0
@@ -53,6 +63,12 @@ class Hop:
         self.data_connections = ()
         connection.hop = self
 
+    def end(self) -> None:
+        """The connection is gone, and no other one takes over. Routes that lead here may last a little longer."""
+        self.ended = True
+        self.data_links = [None] * len(self.data_links)
+        self.data_connections = ()
+
     def link_for(self, priority: int) -> Link | None:
         """The data link of `priority`, or of the nearest lower priority that exists, or any."""
         links = self.data_links
@@ -64,8 +80,13 @@ class Hop:
                 return links[lower]
         return next((link for link in links if link is not None), None)
 
-    def connection_for_stream(self) -> Connection:
-        """The data connections in turn; the control connection when there is none, or the peer takes none."""
+    def connection_for_stream(self) -> Connection | None:
+        """The data connections in turn; the control connection when there is none, or the peer takes none.
+
+        None after the end.
+        """
+        if self.ended:
+            return None
         connections = self.data_connections
         if not connections or CAPABILITY_TRUNKING not in self.connection.offered_capabilities:
             return self.connection

@@ -43,6 +43,8 @@ class RoutePlanner:
         """Other interior routers by id."""
         self.uplink: Link | None = None
         """On an edge: the anonymous OUT link that takes what has no destination here."""
+        self.planned: set[Address] = set()
+        """Addresses to which routes have been made, and those of link routes: whom a change of paths may concern."""
         self.unknown = Address("", Treatment.UNAVAILABLE)
         """Owner of routes to keys without an address; they become invalid when any address is created."""
 
@@ -295,6 +297,8 @@ class RoutePlanner:
     def _owned(self, route: Route, owner: Address) -> Route:
         """Make the route invalid when something about `owner` changes."""
         owner.hold(route)
+        if owner is not self.unknown:
+            self.planned.add(owner)
         return route
 
     @staticmethod

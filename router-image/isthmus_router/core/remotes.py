@@ -1,23 +1,50 @@
-"""Destinations on other routers: what the routing engine has found out about them."""
+"""Destinations on other routers: what the routing engine has found out about them.
+
+A router may announce hundreds of thousands of addresses. What a change of the paths, a restart or the loss of a router
+means for them is found out in steps, and for `AT_ONCE` of them immediately. Until then, deliveries go where they went.
+"""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from isthmus_router.core.address import Address, AddressClass
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.nodes import RouterNode
+from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.reachability import Reachability
 from isthmus_router.core.treatment import Treatment
+
+AT_ONCE = 256
+"""Addresses that are dealt with within the event that concerns them; more of them in steps."""
+REMOVED_FOR_ONE = 2
+"""Addresses that are removed for each one that is added while some wait for that, so that there are never many more
+than the routing engine knows."""
 
 
 class Remotes:
     """The other interior routers, and the addresses for which they announced consumers."""
 
     def __init__(
-        self, nodes: dict[str, RouterNode], addresses: AddressTable, reachability: Reachability
+        self,
+        planner: RoutePlanner,
+        addresses: AddressTable,
+        reachability: Reachability,
+        work: Callable[[Iterator[None]], None],
     ) -> None:
-        self._nodes = nodes
+        """`work` is called with what is to be done step by step."""
+        self._planner = planner
+        self._nodes = planner.nodes
         self._addresses = addresses
         self._reachability = reachability
+        self._work = work
+        self._withdrawn: deque[tuple[RouterNode, set[Address]]] = deque()
+        """What routers announced that have restarted or are gone, as far as it is not removed yet."""
+        self._paths_are_reviewed = False
+        self._paths_have_changed = False
+        """Whether they have since the review began."""
 
     def node(self, router_id: str) -> RouterNode:
         """The node of another router; created unreachable."""
@@ -31,22 +58,50 @@ class Remotes:
         """Forget a router and everything it announced."""
         node = self._nodes.pop(router_id, None)
         if node is not None:
-            for address in list(node.addresses):
-                self._remove(node, address)
+            node.hop = None
+            self._withdraw(node, set())
 
     def flush_node(self, node: RouterNode) -> None:
         """Forget what a router announced; the way to the router itself stays."""
-        for address in list(node.addresses):
-            if address.key[0] != AddressClass.ROUTER:
-                self._remove(node, address)
+        itself = self._addresses.get(AddressClass.ROUTER + node.id)
+        self._withdraw(node, {itself} & node.addresses if itself is not None else set())
+
+    def _withdraw(self, node: RouterNode, kept: set[Address]) -> None:
+        withdrawn, node.addresses = node.addresses, kept
+        if withdrawn:
+            self._withdrawn.append((node, withdrawn))
+            if len(self._withdrawn) == 1:
+                self._begin(self._remove_withdrawn())
+
+    def _remove_withdrawn(self) -> Iterator[None]:
+        while self._withdrawn:
+            self._remove_next()
+            yield
+
+    def _remove_next(self) -> None:
+        """Remove an address that was withdrawn, unless its router has announced it again meanwhile."""
+        node, addresses = self._withdrawn[0]
+        address = addresses.pop()
+        if not addresses:
+            self._withdrawn.popleft()
+        if address not in node.addresses and node in address.remotes:
+            self._remove(node, address)
+
+    def _begin(self, job: Iterator[None]) -> None:
+        """Do the first steps, and leave the others to `work`."""
+        if len(list(islice(job, AT_ONCE))) == AT_ONCE:
+            self._work(job)
 
     def add(self, node: RouterNode, key: str, treatment: Treatment) -> None:
         """`node` announced consumers for `key`. A treatment configured here takes precedence over its."""
+        for _ in range(REMOVED_FOR_ONE):
+            if self._withdrawn:
+                self._remove_next()
         known = treatment is not Treatment.UNAVAILABLE
         address = self._addresses.obtain(key, treatment if known else Treatment.BALANCED)
+        node.addresses.add(address)
         if node not in address.remotes:
             address.add_remote(node)
-            node.addresses.add(address)
             if address.link_route is not None:
                 address.link_route.remotes_changed()
             else:
@@ -69,8 +124,25 @@ class Remotes:
 
     def paths_changed(self) -> None:
         """Next hops, costs, valid origins or the radius changed: every remote destination may have moved."""
-        for address in list(self._addresses.values()):
-            if address.link_route is not None:
-                address.link_route.remotes_changed()
-            elif address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
-                self._reachability.destinations_changed(address)
+        self._paths_have_changed = True
+        if not self._paths_are_reviewed:
+            self._begin(self._review_paths())
+
+    def _review_paths(self) -> Iterator[None]:
+        """Look at all addresses that have routes, and again if the paths have changed meanwhile, however often."""
+        self._paths_are_reviewed = True
+        try:
+            while self._paths_have_changed:
+                self._paths_have_changed = False
+                for address in list(self._planner.planned):
+                    self._review(address)
+                    yield
+        finally:
+            self._paths_are_reviewed = False
+
+    def _review(self, address: Address) -> None:
+        if address.link_route is not None:
+            address.link_route.remotes_changed()
+        elif address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
+            self._planner.planned.discard(address)  # whoever needs a route makes it anew
+            self._reachability.destinations_changed(address)

@@ -97,7 +97,7 @@ class RouterCore:
         self._reachability = Reachability(
             self.planner, self._reachability_changed, self._reachability_seen, self._work
         )
-        self.remotes = Remotes(self.nodes, self.addresses, self._reachability)
+        self.remotes = Remotes(self.planner, self.addresses, self._reachability, self._work)
         self._offers = Offers(
             self.addresses, self.planner, self.configured, self._reachability, self._advertise
         )
@@ -431,7 +431,7 @@ class RouterCore:
         """On an edge: the uplink came, went or changed."""
         self.planner.uplink = link
         self.planner.unknown.invalidate()
-        for address in self.addresses.values():
+        for address in list(self.planner.planned):
             if address.key == AddressClass.ROUTER:
                 self._reachability.destinations_changed(address)
             else:

@@ -276,6 +276,7 @@ class NeighbourConnections:
         """The neighbour is lost, and what this connection has replaced is not used again."""
         hop = connection.hop
         if hop is not None:
+            hop.end()
             self._link_lost(hop)
             del self.hops[hop.number]
             for other in self.core.connections.values():

@@ -204,12 +204,15 @@ class Streams:
         One on which an earlier stream may still wait at the other router, as it is not settled, serves only the same
         address unless there are many: streams for others would wait behind it.
         """
+        connection: Connection | None
         if isinstance(sink, Hop):
             connection = sink.connection_for_stream()
         elif sink.connection.takes_streams:
             connection = sink.connection
         else:
             return sink
+        if connection is None:
+            return None
         idle = connection.idle_streams
         crowded = len(idle) > MOST_UNSETTLED_LINKS
         for _ in range(min(len(idle), IDLE_LINKS)):
