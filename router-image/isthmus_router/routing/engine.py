@@ -150,11 +150,13 @@ class RoutingEngine:
         return self._finish(now)
 
     def has_work(self, now: float) -> bool:
-        """Whether a large update of addresses can be read on."""
-        return self._updates.ready(now)
+        """Whether paths are being computed, or a large update of addresses can be read on."""
+        return self._topology.is_computing or self._updates.ready(now)
 
     def work(self, now: float) -> list[act.Action]:
-        """Read a piece of the large updates that wait; to be called between other things while there is work."""
+        """Compute paths for a step, and read a piece of the large updates; to be called between other things."""
+        if self._topology.is_computing:
+            self._compute_paths(now)
         found = self._updates.next(now)
         if found is not None:
             node, link, steps = found
@@ -508,8 +510,9 @@ class RoutingEngine:
         self._expire_link_states(now)
         if now >= self._announce_at:
             self._announce_addresses(now)
-        if now >= self._topology.due:
-            self._recompute(now)
+        if now >= self._topology.due and not self._topology.is_computing:
+            self._topology.begin(self._local, self._nodes, now)
+            self._compute_paths(now)
         if self._topology.settled:
             # Only on settled paths: what is sent now must take the new ones, and what looks unreachable is.
             self._flush_unreachable(now)
@@ -568,8 +571,10 @@ class RoutingEngine:
                 self._actions.append(act.LinkStateExpired(node.id))
                 self._topology.changed_here(now)
 
-    def _recompute(self, now: float) -> None:
-        self._topology.compute(self._local, self._nodes, now)
+    def _compute_paths(self, now: float) -> None:
+        if not self._topology.go_on():
+            return
+        self._attention = True
         self.last_topology_change = now
         self._advertising.topology_changed(now)
         for node in self._nodes:
@@ -653,7 +658,9 @@ class RoutingEngine:
             self._actions.append(act.SendMulticast(address, encode_control(message, address)))
 
     def _compute_deadline(self, now: float) -> float:
-        times = [self._topology.due, self._announce_at, self._neighbours.deadline()]
+        times = [self._announce_at, self._neighbours.deadline()]
+        if not self._topology.is_computing:
+            times.append(self._topology.due)
         if self._neighbours.links:
             times.append(self._next_hello)
         times.append(self._updates.due(now))

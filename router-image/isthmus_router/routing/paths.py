@@ -9,7 +9,7 @@ tail of the tree's path, which is what makes valid origins sufficient against lo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
 Graph = Mapping[str, Mapping[str, int]]
@@ -32,8 +32,8 @@ class Paths:
     """Number of links on the longest path between any two routers."""
 
 
-def compute_paths(root: str, graph: Graph) -> Paths:
-    """Shortest paths from ``root``, and whose lead through it. Runs one Dijkstra per router of ``graph``.
+def compute_paths(root: str, graph: Graph) -> Generator[None, None, Paths]:
+    """Shortest paths from ``root``, and whose lead through it. Runs one Dijkstra per router of ``graph``, in a step each.
 
     A router that others name as their neighbour but that has no link state yet gets an invented link of
     cost 1 back to the lowest of them: it must be reachable, or it could never be asked for its link state.
@@ -56,6 +56,7 @@ def compute_paths(root: str, graph: Graph) -> Paths:
     for origin in range(len(ids)):
         if origin == me:
             continue
+        yield
         order, previous, _, hops = _tree(origin, edges)
         radius = max(radius, hops)
         if me not in previous:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from . import actions as act
 from .linkstate import LinkState
@@ -17,6 +17,10 @@ _COMPUTATIONS_AT_SPEED = 16
 _COMPUTATIONS_FORGOTTEN = 2.0
 """Of these, in a second."""
 _LONGEST_INTERVAL = 2.0
+_LONGEST_INTERVAL_HERE = 0.5
+"""Between computations because of changes here."""
+_LINKS_IN_A_STEP = 4_000
+"""Links that are looked at in a step of a computation, in all its trees."""
 
 
 class Topology:
@@ -34,15 +38,30 @@ class Topology:
         self._last = -_NEVER
         self._recent = 0.0
         """Computations so far, without those that are forgotten."""
+        self._computation: Generator[None, None, Paths] | None = None
+        self._trees_in_a_step = 1
 
     @property
     def settled(self) -> bool:
         """Whether the paths are up to date."""
-        return self.due == _NEVER
+        return self.due == _NEVER and self._computation is None
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the paths are being computed, of the graph as it was at the beginning."""
+        return self._computation is not None
 
     def changed_here(self, now: float) -> None:
-        """The local link state changed, or another router's is gone: computed at once."""
-        self.due = min(self.due, now)
+        """The local link state changed, or another router's is gone: computed at once.
+
+        A neighbour whose link comes and goes without end makes the paths be computed less often.
+        """
+        excess = self._recent_at(now) - _COMPUTATIONS_AT_SPEED
+        if excess <= 0:
+            self.due = min(self.due, now)
+            return
+        interval = min(self._timers.path_interval * 2.0 ** (excess / 2), _LONGEST_INTERVAL_HERE)
+        self.due = min(self.due, max(now, self._last + interval))
 
     def changed_elsewhere(self, now: float, routers: int) -> None:
         """Another router reports a change: computed soon, in a network of so many other routers.
@@ -58,8 +77,8 @@ class Topology:
     def _recent_at(self, now: float) -> float:
         return max(0.0, self._recent - _COMPUTATIONS_FORGOTTEN * (now - self._last)) if self._recent else 0.0
 
-    def compute(self, local: LinkState, nodes: RouterTable, now: float) -> None:
-        """Compute the paths from all link states."""
+    def begin(self, local: LinkState, nodes: RouterTable, now: float) -> None:
+        """Begin to compute the paths from all link states; `go_on` does it."""
         self.due = _NEVER
         self._recent = self._recent_at(now) + 1
         self._last = now
@@ -74,12 +93,27 @@ class Topology:
                     if peer in nodes or peer == self._router_id
                 }
         self.graph = graph
-        self.paths = compute_paths(self._router_id, graph)
+        self._computation = compute_paths(self._router_id, graph)
+        links = sum(len(peers) for peers in graph.values())
+        self._trees_in_a_step = max(1, _LINKS_IN_A_STEP // max(links, 1))
+
+    def go_on(self) -> bool:
+        """Compute for a step, of at most some milliseconds. Returns whether the paths are those of the graph now."""
+        assert self._computation is not None
+        try:
+            for _ in range(self._trees_in_a_step):
+                next(self._computation)
+        except StopIteration as end:
+            self.paths = end.value
+            self._computation = None
+            return True
+        return False
 
     def table(self, links: Mapping[str, int], nodes: RouterTable) -> act.RouteTable:
         """The routes along these paths; ``links`` are the control links in use by neighbour.
 
-        A router that has lost its place in ``nodes`` since the paths were computed has no route.
+        A router that has lost its place in ``nodes`` since the paths were computed has no route, and none leads through
+        a neighbour that was lost since.
         """
         paths = self.paths
         return act.RouteTable(
@@ -88,7 +122,7 @@ class Topology:
                     router, links[next_hop], next_hop, paths.cost[router], paths.valid_origins[router]
                 )
                 for router, next_hop in paths.next_hop.items()
-                if router in nodes
+                if router in nodes and next_hop in links
             },
             neighbours=links,
             radius=paths.radius,

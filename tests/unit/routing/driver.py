@@ -53,6 +53,8 @@ class Driver:
             assert self.engine.next_deadline >= self.now or not actions
             self.now = max(self.now, self.engine.next_deadline)
             actions += self.engine.on_tick(self.now)
+            while self.engine.has_work(self.now):
+                actions += self.engine.work(self.now)
         self.now = end
         return self.take(actions)
 

@@ -101,6 +101,7 @@ class SimulatedRouter:
             return
         self._wake_at = float("inf")
         self.perform(self.engine.on_tick(self.network.now))
+        self._work()
 
     def transmit(self, link: int, packet: Packet) -> None:
         cable = self.cables.get(link)
@@ -121,10 +122,12 @@ class SimulatedRouter:
             self.forward(packet, link)
 
     def _take(self, link: int, packet: Packet) -> None:
-        now = self.network.now
-        self.perform(self.engine.on_message(link, packet.payload, now))
-        while self.engine.has_work(now):
-            self.perform(self.engine.work(now))
+        self.perform(self.engine.on_message(link, packet.payload, self.network.now))
+        self._work()
+
+    def _work(self) -> None:
+        while self.engine.has_work(self.network.now):
+            self.perform(self.engine.work(self.network.now))
 
     def forward(self, packet: Packet, came_on: int | None) -> None:
         passed_on = replace(packet, trace=(*packet.trace, self.id))

@@ -20,10 +20,12 @@ from isthmus_router.routing.messages import (
     MobileAddressRequest,
     MobileAddressUpdate,
     RouterAdvertisement,
+    encode_control,
 )
 from isthmus_router.routing.nodes import MAX_ROUTERS
 
 OTHER_LINK = LINK + 1
+INVENTED = 100
 
 
 def invented(driver: Driver, *, speaking: bool, link: int = LINK) -> None:
@@ -140,10 +142,68 @@ def test_a_neighbour_without_a_place_is_reported(pair: Driver) -> None:
         link = LINK + 1 + number
         pair.take(pair.engine.on_link_up(link, 1, pair.now))
         pair.receive(Hello(f"N{number}", 7, ("ME",)), link)
-    assert len(pair.engine.table.neighbours) == MAX_ROUTERS - 1
     assert pair.engine.has_neighbour_without_place(pair.now)
+    pair.after(1)
+    assert len(pair.engine.table.neighbours) == MAX_ROUTERS - 1
     assert pair.engine.refused_routers == 2
     assert not pair.engine.has_neighbour_without_place(pair.now + 100)
+
+
+def stay(pair: Driver) -> None:
+    """Time passes; the neighbour is there."""
+    for _ in range(3):
+        pair.after(1)
+        pair.receive(Hello("PEER", 7, ("ME",)))
+
+
+def mesh(pair: Driver) -> LinkStateUpdate:
+    """Many invented routers, each with links to all others; the next link state of the last one."""
+    names = [f"X{number}" for number in range(INVENTED)]
+    everybody = dict.fromkeys(["PEER", *names], 1)
+    pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, **dict.fromkeys(names, 1)})))
+    for name in names:
+        pair.receive(LinkStateUpdate(name, 7, LinkState(name, 1, everybody)))
+    stay(pair)
+    assert len(pair.engine.table.routes) == INVENTED + 1
+    return LinkStateUpdate(names[-1], 7, LinkState(names[-1], 2, {"PEER": 5}))
+
+
+def test_paths_through_a_mesh_of_invented_routers_are_computed_in_steps(pair: Driver) -> None:
+    update = mesh(pair)
+    stay(pair)
+    actions = pair.engine.on_message(LINK, encode_control(update, "x"), pair.now)
+    steps = 0
+    while pair.engine.has_work(pair.now):
+        assert not [action for action in actions if isinstance(action, act.RoutesChanged)]
+        actions = pair.engine.work(pair.now)
+        steps += 1
+    assert steps > INVENTED / 2
+    assert pair.engine.table.routes[update.router].cost == 2
+
+
+def test_a_neighbour_that_is_lost_while_paths_are_computed_has_no_route_afterwards(pair: Driver) -> None:
+    update = mesh(pair)
+    stay(pair)
+    pair.engine.on_message(LINK, encode_control(update, "x"), pair.now)
+    pair.engine.work(pair.now)
+    pair.engine.on_link_lost(LINK, pair.now)
+    assert pair.engine.has_work(pair.now)
+    while pair.engine.has_work(pair.now):
+        pair.engine.work(pair.now)
+    assert not pair.engine.table.routes
+    assert not pair.engine.table.neighbours
+
+
+def test_a_link_that_comes_and_goes_makes_paths_be_computed_at_a_bounded_rate(pair: Driver) -> None:
+    before = pair.engine.recomputations
+    for _ in range(500):
+        pair.take(pair.engine.on_link_lost(LINK, pair.now))
+        pair.take(pair.engine.on_link_up(LINK, 1, pair.now))
+        pair.receive(Hello("PEER", 7, ("ME",)))
+        pair.after(0.02)
+    assert pair.engine.recomputations - before < 50
+    pair.after(1)
+    assert pair.engine.table.neighbours == {"PEER": LINK}
 
 
 @pytest.mark.parametrize("absolute", [True, False])
