@@ -71,15 +71,26 @@ def send_from_many(router: Router, message: bytes) -> None:
         eventually(rejected, "the messages are rejected", 120)
 
 
-@pytest.mark.parametrize("element", [NULLS, b"\x45"], ids=["arrays", "empty-lists"])
-def test_management_requests_of_values_that_multiply(
-    either_kernel: Callable[[], Routers], element: bytes
+def management_request(body: bytes, **properties: object) -> bytes:
+    asks = {"operation": "QUERY", "entityType": "router", **properties}
+    message = Message(properties=Properties(reply_to="temp.x"), application_properties=asks, body=None)
+    return encode_message(message).removesuffix(b"\x40") + body
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: management_request(lists(NULLS, 3_900_000)),
+        lambda: management_request(lists(b"\x45", 3_900_000)),
+        lambda: management_request(b"\x40", operation="\N{LATIN SMALL LETTER SHARP S}" * 1_950_000),
+    ],
+    ids=["arrays", "empty-lists", "long-operation"],
+)
+def test_large_management_requests(
+    either_kernel: Callable[[], Routers], request_of: Callable[[], bytes]
 ) -> None:
     router = either_kernel().add("A", management="basic").start()
-    properties = Properties(reply_to="temp.x")
-    asks = {"operation": "QUERY", "entityType": "router"}
-    head = encode_message(Message(properties=properties, application_properties=asks, body=None))
-    request = head.removesuffix(b"\x40") + lists(element, 3_900_000)
+    request = request_of()
     before = memory(router.pid)
     with Canary(router) as canary, Flood(router.port) as flood:
         flood.send(opening(), begin(), attach(0, "tx", "$management"))

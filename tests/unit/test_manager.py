@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ANYBODY, Requester
-from isthmus_router.management.waiting import MOST_BYTES, MOST_OF_ONE
+from isthmus_router.management.waiting import LARGEST_BYTES, MOST_OF_ONE
 from isthmus_router.manager import (
     TURN_SECONDS,
     Manager,
@@ -189,7 +189,7 @@ def test_what_waits_is_bounded() -> None:
 
 def test_what_is_too_large_is_dropped() -> None:
     managed = Managed()
-    managed.manager.received(bytes(MOST_BYTES + 1))
+    managed.manager.received(bytes(LARGEST_BYTES + 1))
     assert managed.manager.dropped == 1
 
 

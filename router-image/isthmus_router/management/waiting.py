@@ -11,6 +11,8 @@ from collections.abc import Callable
 from isthmus_router.management.port import Requester
 
 MOST_BYTES = 4 * 1024 * 1024
+LARGEST_BYTES = 256 * 1024
+"""Of a request: a part of the work on it takes time by its size, and is not divided."""
 MOST_REQUESTS = 1000
 MOST_OF_ONE = 100
 """Requests that wait of one client's connection, or of one router at which they entered the network."""
@@ -39,8 +41,8 @@ class WaitingRequests:
         requests or bytes waiting.
         """
         own, size = requester.waits_with, len(payload)
-        if size > MOST_BYTES:
-            return [f"more than {MOST_BYTES} bytes"]
+        if size > LARGEST_BYTES:
+            return [f"more than {LARGEST_BYTES} bytes"]
         origins = self._queues.get(own, {})
         origin = requester.origin if requester.origin in origins or len(origins) < MOST_ORIGINS else ""
         if len(origins.get(origin, ())) >= MOST_OF_ONE:

@@ -33,7 +33,7 @@ class Paths:
 
 
 def compute_paths(root: str, graph: Graph) -> Generator[None, None, Paths]:
-    """Shortest paths from ``root``, and whose lead through it. Runs one Dijkstra per router of ``graph``, in a step each.
+    """Shortest paths from ``root``, and whose lead through it. Runs one Dijkstra per router of ``graph``, one a step.
 
     A router that others name as their neighbour but that has no link state yet gets an invented link of
     cost 1 back to the lowest of them: it must be reachable, or it could never be asked for its link state.

@@ -8,12 +8,15 @@ import pytest
 
 from isthmus_router.management.port import Requester
 from isthmus_router.management.waiting import (
+    LARGEST_BYTES,
     MOST_BYTES,
     MOST_OF_ONE,
     MOST_ORIGINS,
     MOST_REQUESTS,
     WaitingRequests,
 )
+
+LARGE_REQUESTS = MOST_BYTES // LARGEST_BYTES
 
 
 @pytest.fixture
@@ -58,25 +61,26 @@ def test_many_connections_that_fill_it_make_room_for_another(waiting: WaitingReq
 
 
 def test_bytes_are_bounded_by_those_who_have_the_most_waiting(waiting: WaitingRequests) -> None:
-    for _ in range(4):
-        assert not add(waiting, 1, bytes(MOST_BYTES // 4))
+    for _ in range(LARGE_REQUESTS):
+        assert not add(waiting, 1, bytes(LARGEST_BYTES))
     assert add(waiting, 1, b"more") == ["too many requests wait"]
     assert add(waiting, 2, b"other") == ["requests of other connections wait"]
-    assert add(waiting, 3, bytes(MOST_BYTES + 1)) == [f"more than {MOST_BYTES} bytes"]
-    assert [connection for connection, _ in taken(waiting)] == [1, 2, 1, 1]
+    assert add(waiting, 3, bytes(LARGEST_BYTES + 1)) == [f"more than {LARGEST_BYTES} bytes"]
+    assert [connection for connection, _ in taken(waiting)] == [1, 2, *[1] * (LARGE_REQUESTS - 2)]
 
 
-def test_one_large_request_does_not_hold_back_small_ones(waiting: WaitingRequests) -> None:
-    assert not add(waiting, 1, bytes(MOST_BYTES))
+def test_large_requests_do_not_hold_back_small_ones(waiting: WaitingRequests) -> None:
+    for _ in range(LARGE_REQUESTS):
+        assert not add(waiting, 1, bytes(LARGEST_BYTES))
     assert add(waiting, 2, b"small") == ["requests of other connections wait"]
-    assert taken(waiting) == [(2, b"small")]
+    assert (2, b"small") in taken(waiting)[:2]
 
 
 def test_nothing_is_left_of_a_connection_without_requests(waiting: WaitingRequests) -> None:
     add(waiting, 1)
     taken(waiting)
     assert not waiting
-    assert not add(waiting, 2, bytes(MOST_BYTES))
+    assert not add(waiting, 2, bytes(LARGEST_BYTES))
 
 
 def of_router(waiting: WaitingRequests, neighbour: int, origin: str, payload: bytes = b"x") -> list[str]:
@@ -118,9 +122,10 @@ def test_many_requests_of_a_connection_make_room_for_another_of_its_routers(wait
 
 
 def test_large_requests_of_a_router_make_room_for_small_ones_of_another(waiting: WaitingRequests) -> None:
-    assert not of_router(waiting, 1, "B", bytes(MOST_BYTES))
+    for _ in range(LARGE_REQUESTS):
+        assert not of_router(waiting, 1, "B", bytes(LARGEST_BYTES))
     assert of_router(waiting, 1, "C", b"small") == ["requests of other routers wait"]
-    assert [payload for _, payload in taken(waiting)] == [b"small"]
+    assert b"small" in [payload for _, payload in taken(waiting)[:2]]
 
 
 def test_any_requests(waiting: WaitingRequests) -> None:
@@ -128,7 +133,7 @@ def test_any_requests(waiting: WaitingRequests) -> None:
     added = dropped = 0
     for _ in range(20_000):
         if random.random() < 0.6:
-            size = random.choice((1, 1, 1, 100, MOST_BYTES // 3))
+            size = random.choice((1, 1, 1, 100, LARGEST_BYTES))
             requester = random.choice(
                 (Requester(random.randrange(5)), Requester(neighbour=9, origin=str(random.randrange(200))))
             )
