@@ -1,4 +1,4 @@
-"""Why the controllers of StatefulSets create no pods. They state it in Events only."""
+"""Why the controllers of StatefulSets and Jobs create no pods. They state it in Events only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ MAX_READING_SECONDS = 2.0
 """A reading begins no further page after this time."""
 MAX_PAGES = 100
 """Pages of `LIST_CHUNK` Events in one reading."""
-_SELECTOR = "reason=FailedCreate,regarding.kind=StatefulSet"
+_SELECTOR = "reason=FailedCreate,regarding.kind!=ReplicaSet"
+"""Deployments state in their status what their ReplicaSets report."""
 
 
 class CreationFailures:
-    """The newest failure of each StatefulSet of one namespace. One list of Events serves all StatefulSets.
+    """The newest failure of each StatefulSet and Job of one namespace. One list of Events serves all of them.
 
     Anybody who may write Events of the namespace decides how many there are and how long they are. So a reading is
-    bounded in pages and in time, and may miss StatefulSets whose Events the API server lists last."""
+    bounded in pages and in time, and may miss workloads whose Events the API server lists last."""
 
     def __init__(self, namespace: str, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._namespace = namespace
@@ -34,10 +35,10 @@ class CreationFailures:
         self._next = clock()
         """When the Events may be read again."""
         self._notes: dict[str, str] = {}
-        """By uid of a StatefulSet."""
+        """By uid of a StatefulSet or Job."""
 
     async def of(self, uids: Collection[str]) -> Mapping[str, str]:
-        """Return the failures of the StatefulSets with these uids, at most `AGE_SECONDS` old if called when `due`."""
+        """Return the failures of the workloads with these uids, at most `AGE_SECONDS` old if called when `due`."""
         self._wanted = bool(uids)
         if self._wanted and self._clock() >= self._next:
             self._notes = await self._read(frozenset(uids))
@@ -46,7 +47,7 @@ class CreationFailures:
         return self._notes
 
     def due(self) -> float | None:
-        """Return after how many seconds the Events are to be read again, or None if no StatefulSet lacks pods."""
+        """Return after how many seconds the Events are to be read again, or None if no workload lacks pods."""
         return max(0.1, self._next - self._clock()) if self._wanted else None
 
     async def _read(self, uids: frozenset[str]) -> dict[str, str]:

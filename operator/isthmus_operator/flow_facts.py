@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .apply import Identity, Outcome, Owner, by_controller, controller, identity
@@ -50,6 +50,18 @@ class FlowFacts:
             for name, (_, pods) in self.logs.items()
             if any(pod.running and not pod.deleting and pod.name not in self.observations for pod in pods)
         }
+
+    @property
+    def jobs_without_pods(self) -> set[str]:
+        """The uids of the Jobs that should have a pod and have none."""
+        return {uid for facts in self.analyses.values() for uid in facts.without_pods}
+
+    def explained(self, creation_failures: Mapping[str, str]) -> FlowFacts:
+        """The same, with the reasons why pods could not be created, by uid of the Job."""
+        analyses = {
+            name: replace(facts, creation_failures=creation_failures) for name, facts in self.analyses.items()
+        }
+        return replace(self, analyses=analyses)
 
     def status_of_log(
         self, found: FlowLog, rendered: Rendered, previous: Mapping[str, Any], now: str

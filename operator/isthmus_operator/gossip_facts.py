@@ -30,6 +30,8 @@ class GossipFacts:
     outcome: Outcome = field(default_factory=Outcome)
     """What became of its objects."""
     observations: Mapping[str, Observation] = field(default_factory=dict)
+    creation_failure: str = ""
+    """Why pods could not be created, from Events."""
 
     @classmethod
     def of(
@@ -41,6 +43,17 @@ class GossipFacts:
         own = pods.get(str(workload["metadata"]["uid"]), ()) if workload is not None else ()
         views = [PodView.of(pod, LABEL_ROUTER, ANNOTATION_SYNC) for pod in own]
         return cls(found, workload, sorted(views, key=lambda pod: pod.name))
+
+    @property
+    def workload_uid(self) -> str:
+        """Nothing while there is no StatefulSet."""
+        return str(self.workload["metadata"]["uid"]) if self.workload is not None else ""
+
+    @property
+    def lacks_pods(self) -> bool:
+        """The controller of the StatefulSet has not made all pods."""
+        made = int(((self.workload or {}).get("status") or {}).get("replicas") or 0)
+        return self.workload is not None and made < self.gossip_router.spec.replicas
 
     def targets(self) -> dict[str, Target]:
         """Pods that can be asked, by name."""
@@ -67,6 +80,7 @@ class GossipFacts:
             complaint=complaint(self.gossip_router, rendered),
             problems=self.outcome.problems,
             outdated=self.certificate_user(rendered).outdated,
+            creation_failure=self.creation_failure,
         )
 
 

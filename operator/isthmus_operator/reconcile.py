@@ -150,13 +150,15 @@ class Reconciliation:
                 for router in model.routers.values()
             }
         )
-        await self._explain(facts)
-        self._flows = flow_facts(model, live, all_pods, outcomes, observations)
+        flows = flow_facts(model, live, all_pods, outcomes, observations)
+        failures = await self._creation_failures(facts, gossip, flows)
+        self._flows = flows.explained(failures)
         self._gossip = {
             name: replace(
                 item,
                 outcome=outcomes.get(("GossipRouter", name), Outcome()),
                 observations=observations,
+                creation_failure=failures.get(item.workload_uid, ""),
             )
             for name, item in gossip.items()
         }
@@ -299,17 +301,21 @@ class Reconciliation:
             self._namespace, {**routers, **gossips, **targets(model, all_pods)}, hurry=rotating
         )
 
-    async def _explain(self, facts: dict[str, RouterFacts]) -> None:
-        """Adds to `facts` why the pods of StatefulSets are not created."""
+    async def _creation_failures(
+        self, facts: dict[str, RouterFacts], gossip: Mapping[str, GossipFacts], flows: FlowFacts
+    ) -> Mapping[str, str]:
+        """Why pods of StatefulSets and Jobs are not created, by uid; adds to `facts` what is about Routers."""
         lacking = {
             name: str(item.workload["metadata"]["uid"])
             for name, item in facts.items()
             if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet"
         }
-        failures = await self._creations.of(frozenset(lacking.values()))
+        others = {item.workload_uid for item in gossip.values() if item.lacks_pods} | flows.jobs_without_pods
+        failures = await self._creations.of(frozenset(lacking.values()) | others)
         for name, uid in lacking.items():
             if uid in failures:
                 facts[name] = replace(facts[name], creation_failure=failures[uid])
+        return failures
 
     async def _deliver(
         self, routers: Collection[RouterFacts], others: Sequence[CertificateUser], pods: list[PodView]

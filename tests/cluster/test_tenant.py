@@ -150,7 +150,7 @@ def test_the_api_server_finds_no_mistake_in_the_admission_policies(cluster: Clus
 
     policies = cluster.eventually("the policies are checked", checked)
     warnings = [item["status"].get("typeChecking", {}).get("expressionWarnings") for item in policies]
-    assert len(policies) == 11
+    assert len(policies) == 12
     assert not any(warnings), warnings
 
 
@@ -173,6 +173,30 @@ def test_the_tenant_may_write_what_it_is_meant_to(place: Place) -> None:
 def test_no_resource_of_a_tenant_gets_rights(place: Place) -> None:
     for word, manifest in (*BY_RESOURCES, *DIRECTLY):
         place.refused("tenant", word, manifest)
+
+
+def test_no_resource_of_a_tenant_is_deleted_without_its_objects(place: Place) -> None:
+    """Nobody could tell whose they are, and there would be ever more of them."""
+    name = "stays"
+    router = resource("Router")
+    router["metadata"]["name"] = name
+    place.kubectl("create", "--filename=-", input=json.dumps(router), as_account="tenant")
+    route = f"/apis/isthmus.dev/v1alpha1/namespaces/{place.namespace}/routers"
+    for path in (f"{route}/{name}", route):
+        for options in ({"propagationPolicy": "Orphan"}, {"orphanDependents": True}):
+            body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+            with pytest.raises(CommandError) as error:
+                place.kubectl(*("delete", f"--raw={path}", "--filename=-"), input=body, as_account="tenant")
+            assert "without --cascade=orphan" in error.value.output, (path, options, error.value.output)
+    finalizer = '{"metadata": {"finalizers": ["orphan"]}}'
+    with pytest.raises(CommandError) as error:
+        place.kubectl("patch", "router", name, "--type=merge", f"--patch={finalizer}", as_account="tenant")
+    assert "finalizers may not contain orphan" in error.value.output
+    place.kubectl("get", "router", name)
+    for policy in ("foreground", "background"):
+        place.kubectl("delete", "router", name, f"--cascade={policy}", as_account="tenant")
+        place.kubectl("create", "--filename=-", input=json.dumps(router), as_account="tenant")
+    place.kubectl("delete", "router", "--all", as_account="tenant")
 
 
 def test_a_driver_makes_no_pod_with_the_account_of_the_operator(place: Place) -> None:

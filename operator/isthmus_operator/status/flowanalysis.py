@@ -35,6 +35,17 @@ class AnalysisFacts:
     pods: Sequence[Manifest] = ()
     """Of drivers."""
     observations: Mapping[str, Observation] = field(default_factory=dict)
+    creation_failures: Mapping[str, str] = field(default_factory=dict)
+    """Why pods could not be created, by uid of the Job."""
+
+    @property
+    def without_pods(self) -> set[str]:
+        """The uids of the Jobs that should have a pod and have none."""
+        return {
+            str(job["metadata"]["uid"])
+            for job in self.jobs
+            if not _is_over(job) and not _is_suspended(job) and not _pods_of(job, self.pods)
+        }
 
 
 def flowanalysis_status(
@@ -151,7 +162,8 @@ def _runs(
         said = _last_words(pods)
         if said is not None:
             ends[name] = said
-        runs[name] = _run(job, pods, said, rendered)
+        failure = facts.creation_failures.get(str(job["metadata"].get("uid")), "")
+        runs[name] = _run(job, pods, said, rendered, failure)
     for name, run in runs.items():
         if name not in present and run["state"] not in _OVER:
             runs[name] = {**run, "state": "Failed", "message": "its Job was deleted"}
@@ -160,7 +172,11 @@ def _runs(
 
 
 def _run(
-    job: Manifest, pods: Sequence[Manifest], said: Mapping[str, Any] | None, rendered: RenderedAnalysis | None
+    job: Manifest,
+    pods: Sequence[Manifest],
+    said: Mapping[str, Any] | None,
+    rendered: RenderedAnalysis | None,
+    creation_failure: str,
 ) -> dict[str, Any]:
     live = job.get("status") or {}
     run: dict[str, Any] = {
@@ -182,7 +198,7 @@ def _run(
     elif any((pod.get("status") or {}).get("phase") == "Running" for pod in pods):
         run["state"] = "Running"
     else:
-        run["message"] = _waits(job, pods)
+        run["message"] = _waits(job, pods, creation_failure)
     if run.get("endedAt") and run.get("startedAt"):
         run["durationSeconds"] = max(0, int((_at(run["endedAt"]) - _at(run["startedAt"])).total_seconds()))
     if said is not None and run["state"] == "Succeeded":
@@ -242,9 +258,20 @@ def _why(said: Mapping[str, Any] | None, pods: Sequence[Manifest]) -> str:
     return ""
 
 
-def _waits(job: Manifest, pods: Sequence[Manifest]) -> str:
-    if (job.get("spec") or {}).get("suspend"):
+def _is_over(job: Manifest) -> bool:
+    told = (job.get("status") or {}).get("conditions") or ()
+    return any(item["type"] in {"Complete", "Failed"} and item.get("status") == "True" for item in told)
+
+
+def _is_suspended(job: Manifest) -> bool:
+    return bool((job.get("spec") or {}).get("suspend"))
+
+
+def _waits(job: Manifest, pods: Sequence[Manifest], creation_failure: str) -> str:
+    if _is_suspended(job):
         return _SUSPENDED
+    if creation_failure and not pods:
+        return f"its pod cannot be created: {creation_failure}"
     for pod in reversed(pods):
         status = pod.get("status") or {}
         for container in status.get("containerStatuses") or ():

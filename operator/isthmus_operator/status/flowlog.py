@@ -12,7 +12,7 @@ from ..render.flows.place import Place
 from ..report import Observation
 from ..resources import FlowLog
 from .conditions import INSECURE, Verdict, conditions, no, ready, unknown, yes
-from .inputs import PodView
+from .inputs import PodView, replica_failure
 from .insecure import flow_log_insecure, until_in_effect
 
 
@@ -36,7 +36,7 @@ def flowlog_status(
     serving = [pod for pod in pods if not pod.deleting]
     applied = blocked or _configured(found, workload, problems, outdated)
     configured = applied if complaint is None or blocked or found.metadata.paused else complaint
-    available = _available(serving)
+    available = _available(serving, workload)
     report, collecting = _collecting(serving, observations)
     # A pod that runs without a connection is not ready; why it has none explains more than that.
     running = [collecting, available] if collecting.reason == "NotConnected" else [available, collecting]
@@ -83,16 +83,21 @@ def _configured(
     if live.get("observedGeneration", 0) < workload["metadata"].get("generation", 0):
         return no("RolloutInProgress", "the change has not reached the collector yet")
     if int(live.get("updatedReplicas") or 0) < 1:
-        return no("RolloutInProgress", "no collector runs the current pod template")
+        failure = replica_failure(workload)
+        reason = f": the pod cannot be created: {failure}" if failure else ""
+        return no("RolloutInProgress", f"no collector runs the current pod template{reason}")
     if outdated:
         return no("ConfigPending", outdated)
     return yes("Applied")
 
 
-def _available(pods: Sequence[PodView]) -> Verdict:
+def _available(pods: Sequence[PodView], workload: Mapping[str, Any] | None) -> Verdict:
     if any(pod.ready for pod in pods):
         return yes("CollectorReady")
     trouble = [f"{pod.name}: {pod.trouble}" for pod in pods if pod.trouble]
+    failure = replica_failure(workload)
+    if failure and not trouble:
+        return no("CollectorNotReady", f"the pod of the collector cannot be created: {failure}")
     return no("CollectorNotReady", trouble or "the collector is not ready yet")
 
 

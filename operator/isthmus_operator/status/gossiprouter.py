@@ -22,18 +22,21 @@ def gossiprouter_status(
     complaint: Verdict | None = None,
     problems: Sequence[Problem] = (),
     outdated: Sequence[str] = (),
+    creation_failure: str = "",
 ) -> dict[str, Any]:
     """The complete `status` of a GossipRouter. `workload` is its live StatefulSet, `blocked` says why its objects are
     not made, `complaint` what is wrong although they are, `problems` why they could not be, `outdated` which pods lack
-    its certificates."""
+    its certificates, `creation_failure` why pods could not be created."""
     live = (workload or {}).get("status") or {}
     wanted, up = found.spec.replicas, int(live.get("readyReplicas") or 0)
-    applied = blocked or _configured(found, workload, problems, outdated)
+    failure = f"; pods cannot be created: {creation_failure}" if creation_failure else ""
+    applied = blocked or _configured(found, workload, problems, outdated, failure)
     configured = applied if complaint is None or blocked or found.metadata.paused else complaint
+    message = f"{up} of {wanted} replicas are ready{failure if up < wanted else ''}"
     available = (
-        yes("AllReplicasReady", f"{up} of {wanted} replicas are ready")
+        yes("AllReplicasReady", message)
         if up >= wanted
-        else no("NoReplicaReady" if up == 0 else "ReplicasMissing", f"{up} of {wanted} replicas are ready")
+        else no("NoReplicaReady" if up == 0 else "ReplicasMissing", message)
     )
     verdicts = {
         "Configured": configured,
@@ -64,6 +67,7 @@ def _configured(
     workload: Mapping[str, Any] | None,
     problems: Sequence[Problem],
     outdated: Sequence[str],
+    failure: str,
 ) -> Verdict:
     if found.metadata.paused:
         return unknown("ReconciliationPaused", "the annotation isthmus.dev/paused is set")
@@ -77,7 +81,8 @@ def _configured(
         return no("RolloutInProgress", "the change has not reached the pods yet")
     if updated < found.spec.replicas:
         return no(
-            "RolloutInProgress", f"{updated} of {found.spec.replicas} pods run the current pod template"
+            "RolloutInProgress",
+            f"{updated} of {found.spec.replicas} pods run the current pod template{failure}",
         )
     if outdated:
         return no("ConfigPending", outdated)

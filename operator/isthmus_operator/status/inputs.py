@@ -82,6 +82,13 @@ def silence(pod: PodView, observations: Mapping[str, Observation]) -> str:
     return f"{pod.name} {error or 'has not reported yet'}"
 
 
+def replica_failure(deployment: Manifest | None) -> str:
+    """Why pods of a Deployment could not be created, or nothing."""
+    conditions = ((deployment or {}).get("status") or {}).get("conditions") or ()
+    failed = (item for item in conditions if (item["type"], item["status"]) == ("ReplicaFailure", "True"))
+    return next((str(item.get("message", "")) for item in failed), "")
+
+
 @dataclass(frozen=True)
 class RouterFacts:
     """Everything known about one Router at one moment."""
@@ -119,9 +126,7 @@ class RouterFacts:
     @property
     def why_no_pods(self) -> str:
         """Why pods could not be created, or nothing."""
-        conditions = ((self.workload or {}).get("status") or {}).get("conditions") or ()
-        failed = (item for item in conditions if (item["type"], item["status"]) == ("ReplicaFailure", "True"))
-        return self.creation_failure or next((str(item.get("message", "")) for item in failed), "")
+        return self.creation_failure or replica_failure(self.workload)
 
     def report(self, pod: PodView) -> RouterReport | None:
         observation = self.observations.get(pod.name)

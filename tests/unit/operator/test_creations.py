@@ -100,7 +100,7 @@ async def test_one_list_of_events_serves_all_routers_of_a_namespace() -> None:
 
     due = await one.look(store)
     assert api.requests["GET", EVENTS] == 1
-    assert api.selectors == {"reason=FailedCreate,regarding.kind=StatefulSet"}
+    assert api.selectors == {"reason=FailedCreate,regarding.kind!=ReplicaSet"}
     assert due is not None
     assert 0 < due <= AGE_SECONDS
     shown = {name: json.dumps(status) for name, status in api.statuses.items() if name in names}

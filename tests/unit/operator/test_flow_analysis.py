@@ -23,6 +23,7 @@ from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
 from isthmus_operator.resources import InvalidResourceError, parse
 from isthmus_operator.resources.flowanalysis import RESERVED
+from isthmus_operator.status import AnalysisFacts
 
 SETTINGS = RenderSettings(
     router_image="router:1",
@@ -413,6 +414,7 @@ def status(
     pods: list[dict[str, Any]] | None = None,
     previous: dict[str, Any] | None = None,
     observations: dict[str, Observation] | None = None,
+    failures: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
     resources = model(router("hub"), flow_log("flows"), flow_analysis("daily", **spec))
@@ -421,7 +423,7 @@ def status(
         owners = [{"uid": "uid-daily", "controller": True}]
         metadata = {"name": "daily-analysis", "uid": "uid-cron", "ownerReferences": owners}
         live["CronJob", "daily-analysis"] = {"kind": "CronJob", "metadata": metadata}
-    facts = flow_facts(resources, live, pods or [], {}, observations or {})
+    facts = flow_facts(resources, live, pods or [], {}, observations or {}).explained(failures or {})
     told = facts.status_of_analysis(
         resources.flow_analyses["daily"], render(resources, SETTINGS), previous or {}, NOW
     )
@@ -580,6 +582,33 @@ def test_what_a_run_waits_for(pod_status: dict[str, Any], message: str) -> None:
         item["type"]: (item["status"], item["reason"], item["message"]) for item in told["conditions"]
     }
     assert conditions["Submitted"] == conditions["Ready"] == ("False", "DriverWaits", message)
+
+
+def test_a_run_whose_pod_cannot_be_created_waits() -> None:
+    message = "its pod cannot be created: exceeded quota: pods"
+    told = status([job()], [], failures={"uid-daily-analysis-1": "exceeded quota: pods"})
+    assert (told["runs"][0]["state"], told["runs"][0]["message"]) == ("Pending", message)
+    conditions = {item["type"]: (item["status"], item["reason"]) for item in told["conditions"]}
+    assert conditions["Submitted"] == conditions["Ready"] == ("False", "DriverWaits")
+    told = status([job()], [driver_pod(phase="Running")], failures={"uid-daily-analysis-1": "exceeded quota"})
+    assert told["runs"][0]["state"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("live", "pods", "lacks"),
+    [
+        ({}, [], True),
+        ({}, ["pod"], False),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, [], False),
+        ({"conditions": [{"type": "Failed", "status": "True"}]}, [], False),
+        ({"conditions": [{"type": "FailureTarget", "status": "True"}]}, [], True),
+    ],
+)
+def test_jobs_that_lack_a_pod(live: dict[str, Any], pods: list[str], *, lacks: bool) -> None:
+    found = AnalysisFacts([job(**live)], pods=[driver_pod(name=name) for name in pods])
+    assert found.without_pods == ({"uid-daily-analysis-1"} if lacks else set())
+    suspended = {**job(**live), "spec": {"suspend": True}}
+    assert not AnalysisFacts([suspended]).without_pods
 
 
 def test_its_objects_belong_to_it() -> None:

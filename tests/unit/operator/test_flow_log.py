@@ -447,8 +447,9 @@ def status(
     previous: dict[str, Any] | None = None,
     found: Rendered | None = None,
     log: dict[str, Any] | None = None,
+    **deployment: Any,
 ) -> dict[str, Any]:
-    """With a Deployment that is rolled out."""
+    """With a Deployment that is rolled out, unless its status is stated."""
     resources = model(router("hub"), log or flow_log("flows"))
     found = found or render(resources, SETTINGS)
     live = {
@@ -458,7 +459,7 @@ def status(
                 "generation": 1,
                 "ownerReferences": [{"uid": "uid-flows", "controller": True}],
             },
-            "status": {"observedGeneration": 1, "updatedReplicas": 1},
+            "status": {"observedGeneration": 1, "updatedReplicas": 1, **deployment},
         }
     }
     seen = {pods[0]["metadata"]["name"]: observation} if pods and observation is not None else {}
@@ -509,6 +510,15 @@ def test_a_collector_without_its_certificates_is_not_configured() -> None:
     assert condition(told, "Configured") == ("False", "ConfigPending", "flows-flowlog-x: handshake failed")
     assert condition(told, "Ready")[:2] == ("False", "ConfigPending")
     assert condition(told, "Collecting")[0] == "True"
+
+
+@pytest.mark.parametrize("updated", [0, 1])
+def test_why_the_pod_of_a_collector_cannot_be_created(updated: int) -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}
+    told = status([], conditions=[failure], updatedReplicas=updated)
+    assert condition(told, "Available")[:2] == ("False", "CollectorNotReady")
+    for kind in ("Ready", "Available"):
+        assert "exceeded quota: pods" in condition(told, kind)[2]
 
 
 def test_numbers_stay_while_the_collector_restarts() -> None:

@@ -289,6 +289,17 @@ def test_status_of_a_gossip_router() -> None:
     assert verdicts(gossiprouter_status(found, workload, None, NOW))["Configured"][1] == "RolloutInProgress"
 
 
+def test_a_gossip_router_tells_why_pods_cannot_be_created() -> None:
+    (found,) = model(gossip_router("g")).gossip_routers.values()
+    live = {"replicas": 0, "readyReplicas": 0, "updatedReplicas": 0, "observedGeneration": 1}
+    workload = {"metadata": {"generation": 1}, "status": live}
+    told = gossiprouter_status(found, workload, None, NOW, creation_failure="exceeded quota: pods")
+    conditions = {item["type"]: item for item in told["conditions"]}
+    for kind in ("Ready", "Available"):
+        assert conditions[kind]["status"] == "False"
+        assert "exceeded quota: pods" in conditions[kind]["message"]
+
+
 def test_a_gossip_router_stays_insecure_until_its_pods_run_the_change() -> None:
     (clear,) = model(gossip_router("g", tls={"disabled": True})).gossip_routers.values()
     (secure,) = model(gossip_router("g")).gossip_routers.values()
