@@ -449,6 +449,12 @@ class Link:
         """Whether the other half of a routed link is gone: what is unsettled concerns nobody any more."""
         return self.routed and self.partner is None
 
+    @property
+    def stands(self) -> bool:
+        """Whether other routers find this one, and are found, by the link: one for control, for a priority of messages
+        between interior routers, or the downlink of an edge."""
+        return self.type is not LinkType.ENDPOINT and not self.streaming
+
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""
         self.capacity = capacity

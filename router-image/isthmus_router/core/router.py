@@ -118,6 +118,8 @@ class RouterCore:
         """Called when an address gains its first, or loses its last, consumer on this router."""
         self.took_over: Callable[[Connection, Connection], None] | None = None
         """Called when a connection between routers takes the place of another one, to the same peer or not."""
+        self.lost: Callable[[Connection], None] | None = None
+        """Called when a connection is lost that still has many links, but none that stand."""
         self._port: Port | None = None
 
     @property
@@ -143,6 +145,11 @@ class RouterCore:
         self.counters.connections_opened += 1
         for observer in self.observers:
             observer.connection_opened(connection)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """The connection is gone, and its links go in steps; `connection_closed` comes after the last one."""
+        if self.lost is not None:
+            self.lost(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """The connection is gone; all its links go with it."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, DETACH, END, FLOW, OPEN, frame
 
-from isthmus_router.message.types import Described, UInt, ULong, UShort
+from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
 
 LARGE = UInt(2**31 - 1)
 
@@ -39,10 +39,12 @@ def attach(
     receiver: bool = False,
     channel: int = 0,
     max_message_size: int = 0,
+    capability: str | None = None,
 ) -> bytes:
-    """A link that sends to `address`, or receives from it."""
-    source = Described(ULong(0x28), [address if receiver else None])
-    target = Described(ULong(0x29), [None if receiver else address])
+    """A link that sends to `address`, or receives from it. Both ends have the capability, if any."""
+    symbol = None if capability is None else Symbol(capability)
+    source = Described(ULong(0x28), [address if receiver else None, *[None] * 9, symbol])
+    target = Described(ULong(0x29), [None if receiver else address, *[None] * 5, symbol])
     fields: list[Any] = [name, UInt(handle), receiver, None, None, source, target, None, None, UInt(0)]
     fields.append(ULong(max_message_size))
     return frame(ATTACH, fields, channel=channel)

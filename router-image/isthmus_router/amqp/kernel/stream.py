@@ -85,6 +85,8 @@ class Streams:
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
         self.wide = WideStreams(forwarder, self)
+        self._trimmed: set[Connection] = set()
+        """Whose idle streaming links are being closed."""
 
     def begin(self, link: Link, pn: Any, size: int) -> bool:
         """Route a delivery by its first `size` bytes, which are in the buffer, and start to pass it on.
@@ -519,14 +521,25 @@ class Streams:
         self._forwarder.go_on(out)
 
     def trim(self, connection: Connection) -> None:
-        """Close streaming links that a burst has left behind; to be called now and then."""
+        """Close streaming links that a burst has left behind, in steps; to be called now and then."""
+        if len(connection.idle_streams) > IDLE_LINKS and connection not in self._trimmed:
+            self._trimmed.add(connection)
+            self._forwarder.core.port.work(self._close_idle(connection))
+
+    def _close_idle(self, connection: Connection) -> Iterator[None]:
         idle = connection.idle_streams
-        spare = len(idle) - IDLE_LINKS
-        if spare <= 0:
-            return
-        for link in [link for link in idle if not link.unsettled][:spare]:
-            idle.remove(link)
-            self._forwarder.core.port.detach_link(link)
+        try:
+            for _ in range(len(idle)):
+                if len(idle) <= IDLE_LINKS:
+                    return
+                link = idle.popleft()
+                if link.unsettled:
+                    idle.append(link)
+                elif link in connection.links:
+                    self._forwarder.core.port.detach_link(link)
+                yield
+        finally:
+            self._trimmed.discard(connection)
 
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
