@@ -16,6 +16,10 @@ pytestmark = pytest.mark.timeout(600)
 LINKS, LINKS_FOR_STREAMS, OF_A_SESSION = 20_000, 60_000, 200
 MOST_CPU_SECONDS = 0.05
 PATIENCE = 120
+CONTROL = attach(0, "in", None, capability="qd.router") + attach(
+    1, "out", None, receiver=True, capability="qd.router"
+)
+"""By which the peer becomes a router."""
 
 
 def interior(routers: Routers) -> tuple[Router, int]:
@@ -42,7 +46,7 @@ def receivers(count: int, *, capability: str | None = None) -> bytes:
 def test_end_of_a_connection(either_kernel: Callable[[], Routers], end: bytes) -> None:
     router, port = interior(either_kernel())
     with Flood(port) as flood:
-        flood.send(opening(), begin(), receivers(LINKS))
+        flood.send(opening(), begin(), CONTROL, receivers(LINKS))
         eventually(lambda: router.metric("links") >= LINKS, "all links are attached", PATIENCE)
         with Canary(router) as canary:
             if end:
@@ -57,7 +61,7 @@ def test_end_of_a_connection(either_kernel: Callable[[], Routers], end: bytes) -
 def test_links_for_streams_that_nobody_needs(either_kernel: Callable[[], Routers]) -> None:
     router, port = interior(either_kernel())
     with Canary(router) as canary, Flood(port) as flood:
-        flood.send(opening(), begin(), receivers(LINKS_FOR_STREAMS, capability="qd.router-data"))
+        flood.send(opening(), begin(), CONTROL, receivers(LINKS_FOR_STREAMS, capability="qd.router-data"))
         eventually(
             lambda: b"last" in flood.tail or router.metric("links") > 100, "links are attached", PATIENCE
         )
