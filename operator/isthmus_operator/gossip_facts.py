@@ -16,7 +16,7 @@ from .observe import Target
 from .render import Rendered
 from .report import Observation
 from .resources import GossipRouter
-from .status import CertificateUser, PodView, gossiprouter_status
+from .status import CertificateUser, PodView, gossiprouter_status, lacks_pods
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ class GossipFacts:
 
     @property
     def lacks_pods(self) -> bool:
-        """The controller of the StatefulSet has not made all pods."""
-        made = int(((self.workload or {}).get("status") or {}).get("replicas") or 0)
-        return self.workload is not None and made < self.gossip_router.spec.replicas
+        """The controller of the StatefulSet has dealt with the specification, and has not made all pods."""
+        return lacks_pods(self.workload, self.gossip_router.spec.replicas)
 
     def targets(self) -> dict[str, Target]:
         """Pods that can be asked, by name."""

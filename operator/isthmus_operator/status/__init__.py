@@ -6,7 +6,7 @@ from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
 from .gossiprouter import gossiprouter_status
-from .inputs import PodView, RouterFacts
+from .inputs import PodView, RouterFacts, lacks_pods
 from .insecure import (
     connector_insecure,
     flow_log_insecure,
@@ -40,6 +40,7 @@ __all__ = [
     "gossiprouter_status",
     "invalid_status",
     "is_under_way",
+    "lacks_pods",
     "linkroute_status",
     "next_change",
     "normal",

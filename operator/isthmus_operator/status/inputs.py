@@ -82,6 +82,21 @@ def silence(pod: PodView, observations: Mapping[str, Observation]) -> str:
     return f"{pod.name} {error or 'has not reported yet'}"
 
 
+def lacks_pods(workload: Manifest | None, replicas: int) -> bool:
+    """Whether the controller of a workload has dealt with its specification, and has not made all pods."""
+    return workload is not None and _is_observed(workload) and _replicas(workload) < replicas
+
+
+def _is_observed(workload: Manifest) -> bool:
+    """Whether the status of a workload is about its current specification."""
+    status = workload.get("status") or {}
+    return int(status.get("observedGeneration") or 0) >= int(workload["metadata"].get("generation", 0))
+
+
+def _replicas(workload: Manifest) -> int:
+    return int((workload.get("status") or {}).get("replicas") or 0)
+
+
 def replica_failure(deployment: Manifest | None) -> str:
     """Why pods of a Deployment could not be created, or nothing."""
     conditions = ((deployment or {}).get("status") or {}).get("conditions") or ()
@@ -111,17 +126,7 @@ class RouterFacts:
     @property
     def lacks_pods(self) -> bool:
         """The workload's controller has dealt with the specification, and has not made all pods."""
-        made = int(((self.workload or {}).get("status") or {}).get("replicas") or 0)
-        return self.workload is not None and self._is_observed and made < self.router.spec.replicas
-
-    @property
-    def _is_observed(self) -> bool:
-        """Whether the status of the workload is about its current specification."""
-        assert self.workload is not None
-        status = self.workload.get("status") or {}
-        return int(status.get("observedGeneration") or 0) >= int(
-            self.workload["metadata"].get("generation", 0)
-        )
+        return lacks_pods(self.workload, self.router.spec.replicas)
 
     @property
     def why_no_pods(self) -> str:
@@ -187,7 +192,7 @@ class RouterFacts:
         """How far the pods are behind the pod template, or nothing."""
         if self.workload is None:
             return "the pods have not been created yet"
-        if not self._is_observed:
+        if not _is_observed(self.workload):
             return "the change has not reached the pods yet"
         wanted, updated = (
             self.router.spec.replicas,

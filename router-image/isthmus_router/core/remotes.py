@@ -68,6 +68,7 @@ class Remotes:
 
     def _withdraw(self, node: RouterNode, kept: set[Address]) -> None:
         withdrawn, node.addresses = node.addresses, kept
+        withdrawn -= kept
         if withdrawn:
             self._withdrawn.append((node, withdrawn))
             if len(self._withdrawn) == 1:
