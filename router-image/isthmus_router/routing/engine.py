@@ -18,6 +18,7 @@ from .messages import (
     ALL_ROUTERS_ADDRESS,
     ALL_ROUTERS_MOBILE_ADDRESS,
     HELLO_ADDRESS,
+    AddressSnapshot,
     ControlMessage,
     ControlMessageError,
     Hello,
@@ -34,7 +35,7 @@ from .messages import (
     link_cost,
     mobile_control_address,
 )
-from .mobile import AddressChanges, LocalAddresses
+from .mobile import AddressChanges, LocalAddresses, SnapshotMaker
 from .neighbours import NeighbourChange, Neighbours
 from .nodes import MAX_ROUTERS, RouterNode, RouterTable
 from .overview import NodeInfo, other_rows, own_row
@@ -104,6 +105,7 @@ class RoutingEngine:
         self._advertising = AdvertisementSchedule(self.timers, now)
         self._answer_at = now
         """When the addresses of this router may be sent again to a router that asks for them."""
+        self._snapshot: SnapshotMaker | None = None
         self._announce_at = _NEVER
         self._last_announced = -_NEVER
         self._reported: dict[tuple[str, str], None] = {}
@@ -151,12 +153,17 @@ class RoutingEngine:
 
     def has_work(self, now: float) -> bool:
         """Whether paths are being computed, or a large update of addresses can be read on."""
-        return self._topology.is_computing or self._updates.ready(now)
+        return self._topology.is_computing or self._is_encoding or self._updates.ready(now)
 
     def work(self, now: float) -> list[act.Action]:
-        """Compute paths for a step, and read a piece of the large updates; to be called between other things."""
+        """Go a step on with the paths, the answer to requests for addresses, and the updates that are read; to be
+        called between other things."""
         if self._topology.is_computing:
             self._compute_paths(now)
+        if self._is_encoding:
+            assert self._snapshot is not None
+            self._snapshot.go_on(STEP)
+            self._attention = self._attention or self._snapshot.is_complete
         found = self._updates.next(now)
         if found is not None:
             node, link, steps = found
@@ -413,7 +420,7 @@ class RoutingEngine:
         added = {address.key: address for address in changes.added}
         self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))
 
-    def _send(self, router: str, address: str, message: ControlMessage) -> None:
+    def _send(self, router: str, address: str, message: ControlMessage | AddressSnapshot) -> None:
         self._actions.append(act.SendUnicast(router, address, encode_control(message, address)))
 
     # --- routers --------------------------------------------------------------------------------------------
@@ -508,7 +515,9 @@ class RoutingEngine:
         self._apply_neighbour_changes("no HELLO", now)
         self._send_hellos(now)
         self._expire_link_states(now)
-        if now >= self._announce_at:
+        if now >= self._announce_at and not self._is_encoding:
+            if self._topology.settled:
+                self._answer_all(now)  # with what is encoded; who gets it can follow what is announced next
             self._announce_addresses(now)
         if now >= self._topology.due and not self._topology.is_computing:
             self._topology.begin(self._local, self._nodes, now)
@@ -519,9 +528,9 @@ class RoutingEngine:
             if self._relay:
                 for neighbour, update in self._relay.take(self._nodes, self.table.neighbours):
                     self._send(neighbour, control_address(neighbour), update)
+            self._answer_all(now)
             for node in self._nodes:
                 if node.reachable:
-                    self._answer(node, now)
                     self._ask(node, now)
             self._advertise(now)
         heard = self._neighbours.seen(now)
@@ -603,6 +612,11 @@ class RoutingEngine:
             if node.flush_at is not None and now >= node.flush_at:
                 self._flush(node)
 
+    def _answer_all(self, now: float) -> None:
+        for node in self._nodes:
+            if node.reachable:
+                self._answer(node, now)
+
     def _answer(self, node: RouterNode, now: float) -> None:
         """Answer what a router asked, possibly before there was a path to it."""
         if node.asks_link_state:
@@ -612,12 +626,26 @@ class RoutingEngine:
         if node.asks_mobile is not None and node.asks_mobile < self._addresses.sequence:
             if now < self._answer_at:
                 return
-            snapshot = self._addresses.snapshot(self.router_id)
-            self._send(node.id, mobile_control_address(node.id), snapshot)
+            snapshot = self._current_snapshot()
+            if not snapshot.is_complete:
+                return
+            self._send(node.id, mobile_control_address(node.id), snapshot.message(self.router_id))
             # Requests may be forged, and an answer can be a million times as large as a request.
-            seconds = len(snapshot.present) / ADDRESSES_ANSWERED
+            seconds = snapshot.count / ADDRESSES_ANSWERED
             self._answer_at = max(self._answer_at, now - SECONDS_OF_ANSWERS) + seconds
         node.asks_mobile = None
+
+    @property
+    def _is_encoding(self) -> bool:
+        """Whether the addresses are being encoded: what changes meanwhile is announced afterwards, so that who has
+        asked can follow."""
+        return self._snapshot is not None and not self._snapshot.is_complete
+
+    def _current_snapshot(self) -> SnapshotMaker:
+        if self._snapshot is None or self._snapshot.sequence != self._addresses.sequence:
+            self._snapshot = self._addresses.snapshot()
+            self._snapshot.go_on(STEP)
+        return self._snapshot
 
     def _ask(self, node: RouterNode, now: float) -> None:
         """Ask a router for what is missing, unless it was asked just now."""
@@ -658,7 +686,9 @@ class RoutingEngine:
             self._actions.append(act.SendMulticast(address, encode_control(message, address)))
 
     def _compute_deadline(self, now: float) -> float:
-        times = [self._announce_at, self._neighbours.deadline()]
+        times = [self._neighbours.deadline()]
+        if not self._is_encoding:
+            times.append(self._announce_at)
         if not self._topology.is_computing:
             times.append(self._topology.due)
         if self._neighbours.links:
@@ -672,7 +702,9 @@ class RoutingEngine:
         if self._topology.settled:
             times.append(self._advertising.due(now))
             times.extend(at for node in self._nodes for at in node.deadlines())
-            if any(node.asks_mobile is not None and node.reachable for node in self._nodes):
+            if not self._is_encoding and any(
+                node.asks_mobile is not None and node.reachable for node in self._nodes
+            ):
                 times.append(self._answer_at)
         return min(times)
 

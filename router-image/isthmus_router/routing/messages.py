@@ -18,13 +18,14 @@ and every integer width. The router annotation section is not part of what is en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.control import Header, Message, Properties, decode_message, encode_message
-from isthmus_router.message.types import DecodeError, Int, Symbol
+from isthmus_router.message.types import DecodeError, Encoded, Int, Symbol, encode
 
 from .linkstate import LinkState
 
@@ -140,6 +141,16 @@ class MobileAddressUpdate:
     gone: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AddressSnapshot:
+    """As an absolute MobileAddressUpdate, with the addresses encoded already (`encode_descriptors`)."""
+
+    opcode: ClassVar[str] = MobileAddressUpdate.opcode
+    router: str
+    sequence: int
+    present: bytes
+
+
 ControlMessage: TypeAlias = (
     Hello
     | RouterAdvertisement
@@ -163,7 +174,7 @@ def mobile_control_address(router: str) -> str:
 # --- encoding -----------------------------------------------------------------------------------------------
 
 
-def encode_control(message: ControlMessage, to: str) -> bytes:
+def encode_control(message: ControlMessage | AddressSnapshot, to: str) -> bytes:
     """The complete AMQP message, header to body, addressed ``to``."""
     match message:
         case Hello():
@@ -205,6 +216,20 @@ def encode_control(message: ControlMessage, to: str) -> bytes:
                 fields["add"] = present
                 fields["del"] = [[key] for key in message.gone]
             return _encode_mobile(message.opcode, to, message.router, fields)
+        case AddressSnapshot():
+            fields = {"mobile_seq": message.sequence, "exist": Encoded(message.present)}
+            return _encode_mobile(message.opcode, to, message.router, fields)
+
+
+def encode_descriptors(addresses: Iterable[MobileAddress]) -> bytes:
+    """The addresses as the elements of a list, one after the other."""
+    return b"".join(encode(_descriptor(address)) for address in addresses)
+
+
+def encode_list(elements: Sequence[bytes], count: int) -> bytes:
+    """A list of `count` values, of which some are in each of the `elements`."""
+    body = b"".join(elements)
+    return b"\xd0" + struct.pack(">II", len(body) + 4, count) + body
 
 
 def _encode_router(opcode: str, to: str, router: str, fields: Mapping[str, object]) -> bytes:

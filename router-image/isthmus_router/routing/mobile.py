@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 
 from isthmus_router.core.claims import MOST_ADDRESSES, MOST_CHARACTERS
 
-from .messages import LONGEST_KEY, MobileAddress, MobileAddressUpdate
+from .messages import (
+    LONGEST_KEY,
+    AddressSnapshot,
+    MobileAddress,
+    MobileAddressUpdate,
+    encode_descriptors,
+    encode_list,
+)
 
 MAX_ADDRESSES_OF_ALL = 1_000_000
 """Of all other routers, counted for each one; beyond that, a router has no more than its share."""
@@ -62,11 +70,39 @@ class LocalAddresses:
             router, self.sequence, absolute=False, present=tuple(present), gone=tuple(gone)
         )
 
-    def snapshot(self, router: str) -> MobileAddressUpdate:
+    def snapshot(self) -> SnapshotMaker:
         """The whole set as announced: unannounced changes belong to the next number."""
-        return MobileAddressUpdate(
-            router, self.sequence, absolute=True, present=tuple(self._announced.values())
-        )
+        return SnapshotMaker(self.sequence, tuple(self._announced.values()))
+
+
+class SnapshotMaker:
+    """What was announced up to a number, encoded in steps, for every router that asks."""
+
+    def __init__(self, sequence: int, addresses: Sequence[MobileAddress]) -> None:
+        self.sequence = sequence
+        self.count = len(addresses)
+        self._left = iter(addresses)
+        self._elements: list[bytes] = []
+        self._encoded: bytes | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `message` is there."""
+        return self._encoded is not None
+
+    def go_on(self, most: int) -> None:
+        """Encode at most that many addresses."""
+        part = tuple(islice(self._left, most))
+        if part:
+            self._elements.append(encode_descriptors(part))
+        if len(part) < most:
+            self._encoded = encode_list(self._elements, self.count)
+            self._elements = []
+
+    def message(self, router: str) -> AddressSnapshot:
+        """The answer of this router."""
+        assert self._encoded is not None
+        return AddressSnapshot(router, self.sequence, self._encoded)
 
 
 @dataclass(frozen=True, slots=True)
