@@ -1,7 +1,8 @@
 """HTTP for probes, metrics and status, on listeners with `http: true`.
 
 The server has its own thread, but every answer is computed on the router's event loop: when that is
-stuck, `/healthz` answers 503 and the kubelet restarts the router.
+stuck, `/healthz` answers 503 and the kubelet restarts the router. `/status` and `/metrics` are computed in steps, and
+messages pass between them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
@@ -35,21 +37,23 @@ logger = logging.getLogger("HTTP")
 
 ANSWER_TIMEOUT_SECONDS = 2.0
 """A loop that does not answer for this long is stuck."""
-
+TURN_SECONDS = 0.002
+"""For the steps of a document in each round of the router's loop; one step more than that at most."""
 
 _T = TypeVar("_T")
 
 
 class HealthSource(Protocol):
-    """What the answers are made of. Every method is called on the event loop and must not block."""
+    """What the answers are made of. Every method is called on the event loop and must not block, and neither must a
+    step of the generators."""
 
     def not_ready_reason(self) -> str | None:
         """Why clients should not be sent here; None when the router is ready."""
 
-    def metrics(self) -> MetricsSnapshot: ...
+    def metrics(self) -> Generator[None, None, MetricsSnapshot]: ...
 
-    def status(self) -> Mapping[str, object]:
-        """The document of `/status`."""
+    def status(self) -> Generator[None, None, Mapping[str, object]]:
+        """Return the document of `/status`."""
 
 
 class HealthServer:
@@ -60,7 +64,13 @@ class HealthServer:
         self._source = source
         self._loop = loop
         self._pending: dict[Callable[[], Any], asyncio.Future[Any]] = {}
-        """Calls that wait for the router's loop; the futures are those of the server's."""
+        """Calls, and documents, that wait for the router's loop; the futures are those of the server's."""
+        self._due: deque[Callable[[], Generator[None, None, Any]]] = deque()
+        """Documents of these calls, in their order."""
+        self._under_way = False
+        """A document waits for its turn, or is being made."""
+        self._turns = 0
+        """Of the router's loop for documents."""
         routes = {"/status": self._route("/status", self._status, MAX_DOCUMENTS)}
         if config.healthz:
             routes["/healthz"] = self._route("/healthz", self._healthz, MAX_PROBES, any_host=True)
@@ -105,11 +115,11 @@ class HealthServer:
         return text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
     async def _metrics(self) -> Answer:
-        found = await self._ask(self._source.metrics)
+        found = await self._ask_for_document(self._source.metrics)
         return Answer(HTTPStatus.OK, CONTENT_TYPE, self._written("/metrics", found, exposition))
 
     async def _status(self) -> Answer:
-        found = await self._ask(self._source.status)
+        found = await self._ask_for_document(self._source.status)
         return Answer(HTTPStatus.OK, "application/json", self._written("/status", found, _json))
 
     def _written(self, path: str, found: _T, write: Callable[[_T], bytes]) -> bytes:
@@ -146,20 +156,51 @@ class HealthServer:
         if pending is None:
             pending = asyncio.get_running_loop().create_future()
             self._pending[function] = pending
-            wait = min(self._not_before - time.monotonic(), LONGEST_REST_SECONDS)
-            if wait > 0 and function in (self._source.metrics, self._source.status):
-                asyncio.get_running_loop().call_later(wait, self._begin, function, pending)
-            else:
-                self._begin(function, pending)
+            self._on_loop(self._call, function, pending)
         return await asyncio.wait_for(asyncio.shield(pending), ANSWER_TIMEOUT_SECONDS)
 
-    def _begin(self, function: Callable[[], _T], pending: asyncio.Future[_T]) -> None:
+    async def _ask_for_document(self, make: Callable[[], Generator[None, None, _T]]) -> _T:
+        """As `_ask`, for the document that `make` returns in steps. The router makes one document at a time."""
+        pending: asyncio.Future[_T] | None = self._pending.get(make)
+        if pending is None:
+            pending = asyncio.get_running_loop().create_future()
+            self._pending[make] = pending
+            self._due.append(make)
+            self._next_document()
+        while True:
+            turns = self._turns
+            try:
+                return await asyncio.wait_for(asyncio.shield(pending), ANSWER_TIMEOUT_SECONDS)
+            except TimeoutError:
+                if turns == self._turns:
+                    raise
+
+    def _next_document(self) -> None:
+        if self._due and not self._under_way:
+            self._under_way = True
+            self._after_the_rest()
+
+    def _after_the_rest(self) -> None:
+        """Begin with the document that is due first, when the pause after the last one is over."""
+        wait = self._not_before - time.monotonic()
+        if wait > 0:
+            asyncio.get_running_loop().call_later(wait, self._after_the_rest)
+        else:
+            self._on_loop(self._begin, self._due.popleft())
+
+    def _on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the router's loop has ended
-            self._loop.call_soon_threadsafe(self._call, function, pending)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def _rest(self, took: float) -> None:
         """After so many seconds of the processor for an answer."""
-        self._not_before = max(self._not_before, time.monotonic()) + REST * took
+        now = time.monotonic()
+        self._not_before = min(max(self._not_before, now) + REST * took, now + LONGEST_REST_SECONDS)
+
+    def _made(self, pending: asyncio.Future[_T], result: _T | Exception) -> None:
+        self._under_way = False
+        _settle(pending, result)
+        self._next_document()
 
     # On the router's loop
 
@@ -176,9 +217,51 @@ class HealthServer:
         with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
             pending.get_loop().call_soon_threadsafe(_settle, pending, result)
 
+    def _begin(self, make: Callable[[], Generator[None, None, Any]]) -> None:
+        self._go_on(_steps(make), self._pending.pop(make), 0.0)
+
+    def _go_on(self, steps: Generator[None, None, _T], pending: asyncio.Future[_T], spent: float) -> None:
+        """Take steps of a document for a short time. Steps before this turn have taken `spent` seconds."""
+        self._turns += 1
+        result: _T | Exception
+        end, begun = time.monotonic() + TURN_SECONDS, time.thread_time()
+        try:
+            while time.monotonic() < end:
+                next(steps)
+        except StopIteration as finished:
+            result = finished.value
+        except Exception as error:
+            result = error
+        else:
+            self._loop.call_soon(self._go_on, steps, pending, spent + time.thread_time() - begun)
+            return
+        self._rest(spent + time.thread_time() - begun)
+        with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+            pending.get_loop().call_soon_threadsafe(self._made, pending, result)
+
+
+def _steps(make: Callable[[], Generator[None, None, _T]]) -> Generator[None, None, _T]:
+    return (yield from make())
+
 
 def _json(document: Mapping[str, object]) -> bytes:
-    return json.dumps(document, default=str).encode()
+    """The document as one line. Its rows are written one by one, as nothing else runs while one is being written."""
+    return "".join(_pieces(document)).encode()
+
+
+def _pieces(document: Mapping[str, object]) -> Iterator[str]:
+    separator = "{"
+    for name, value in document.items():
+        yield f"{separator}{json.dumps(name)}: "
+        separator = ", "
+        if isinstance(value, list):
+            yield "["
+            for at, row in enumerate(value):
+                yield (", " if at else "") + json.dumps(row, default=str)
+            yield "]"
+        else:
+            yield json.dumps(value, default=str)
+    yield "}"
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import replace
 
 from isthmus_router import totals
@@ -203,12 +203,12 @@ class RouterProcess:
             return "a connected router has no place in the table of routers, which is full"
         return self.endpoints.not_listening()
 
-    def metrics(self) -> MetricsSnapshot:
-        """The metrics at this moment."""
+    def metrics(self) -> Generator[None, None, MetricsSnapshot]:
+        """Return the metrics at this moment, in steps."""
         return totals.metrics(self)
 
-    def status(self) -> Mapping[str, object]:
-        """The document of `/status`."""
+    def status(self) -> Generator[None, None, Mapping[str, object]]:
+        """Return the document of `/status`, in steps."""
         ready = self.not_ready_reason() is None
         facts = ProcessFacts(self.instance, ready, self.last_config_error, self.relay_site.status())
         return status_document(self.view, facts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
+from typing import TypeVar
 
 from isthmus_router.core.address import split_phase
 from isthmus_router.core.roles import Role
@@ -28,6 +29,8 @@ from isthmus_router.relay_site.status import RelayStatus, relay_document
 LISTED = 1000
 """Most addresses, and most connections, in the document."""
 
+_Row = TypeVar("_Row")
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
@@ -42,11 +45,27 @@ class ProcessFacts:
     """Of a member of a site."""
 
 
-def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, object]:
-    """The document; every value is plain JSON."""
+def status_document(view: ManagementView, facts: ProcessFacts) -> Generator[None, None, Mapping[str, object]]:
+    """Return the document, whose values are plain JSON, in steps of about a row.
+
+    Lists and totals are those of the first step. Other values of a row are those of its own step.
+    """
     configuration = view.configuration
     counters = view.counters()
+    connection_rows, address_rows = view.first_connections(LISTED), view.first_addresses(LISTED)
     others = [node for node in view.nodes() if node.next_hop != SELF]
+    neighbors = [_neighbor(node) for node in others if node.next_hop is None]
+    connectors = [_connector(row) for row in view.connectors()]
+    listeners = [_listener(row) for row in view.listeners()]
+    ssl_profiles = [_ssl_profile(row) for row in view.ssl_profiles()]
+    policy_denials = dict(view.policy().denials)
+    yield
+    edge = _edge((yield from view.edge()))
+    nodes = yield from _list(_node, others)
+    auto_links = yield from _list(_auto_link, view.auto_links())
+    link_routes = yield from _list(_link_route, islice(view.link_routes(), LISTED))
+    connections = yield from _list(_connection, connection_rows)
+    addresses = yield from _list(_address, address_rows)
     return {
         "router": {
             "id": configuration.router.id,
@@ -57,24 +76,35 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
             "ready": facts.ready,
             "configHash": configuration.config_hash,
         },
-        "neighbors": [_neighbor(node) for node in others if node.next_hop is None],
-        "nodes": [_node(node) for node in others],
-        "edge": _edge(view.edge()),
-        "connectors": [_connector(row) for row in view.connectors()],
-        "sslProfiles": [_ssl_profile(row) for row in view.ssl_profiles()],
-        "listeners": [_listener(row) for row in view.listeners()],
-        "autoLinks": [_auto_link(row) for row in view.auto_links()],
-        "linkRoutes": [_link_route(row) for row in islice(view.link_routes(), LISTED)],
+        "neighbors": neighbors,
+        "nodes": nodes,
+        "edge": edge,
+        "connectors": connectors,
+        "sslProfiles": ssl_profiles,
+        "listeners": listeners,
+        "autoLinks": auto_links,
+        "linkRoutes": link_routes,
         "linkRoutesTotal": counters.link_route_count,
-        "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
+        "connections": connections,
         "connectionsTotal": counters.connection_count,
-        "addresses": [_address(row) for row in islice(view.addresses(), LISTED)],
+        "addresses": addresses,
         "addressesTotal": counters.address_count,
         "counters": {_camel_case(name): value for name, value in asdict(counters).items()},
-        "policyDenials": dict(view.policy().denials),
+        "policyDenials": policy_denials,
         "relay": relay_document(facts.relay) if facts.relay is not None else None,
         "lastConfigError": facts.last_config_error,
     }
+
+
+def _list(
+    write: Callable[[_Row], Mapping[str, object]], rows: Iterable[_Row | None]
+) -> Generator[None, None, list[Mapping[str, object]]]:
+    written = []
+    for row in rows:
+        if row is not None:
+            written.append(write(row))
+        yield
+    return written
 
 
 def _node(node: NodeRow) -> dict[str, object]:

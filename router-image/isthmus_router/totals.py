@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ FEW_LINKS = 4096
 """They are counted whenever somebody asks, within a few milliseconds."""
 AT_ONCE = 64
 """Links that are counted in one step, of more of them. As 32 links counts one with deliveries."""
+CONNECTIONS_AT_ONCE = 1024
 OLDEST_SECONDS = 10.0
 """More links are counted anew so often, and when somebody asks (`COUNTING_SHARE`)."""
 COUNTING_SHARE = 20
@@ -207,9 +208,19 @@ def counters(process: RouterProcess) -> Counters:
     )
 
 
-def metrics(process: RouterProcess) -> MetricsSnapshot:
-    """Everything `/metrics` exposes, at this moment."""
+def metrics(process: RouterProcess) -> Generator[None, None, MetricsSnapshot]:
+    """Return everything `/metrics` exposes, at this moment, in steps."""
     core, view = process.core, process.view
+    connections: Counter[tuple[str, str]] = Counter()
+    tls_connections: Counter[str] = Counter()
+    for at, connection in enumerate(list(core.connections.values()), 1):
+        if connection.id in core.connections:
+            connections[connection.role.label, "in" if connection.incoming else "out"] += 1
+            if connection.tls_ordinal is not None:
+                tls_connections[str(connection.tls_ordinal)] += 1
+        if at % CONNECTIONS_AT_ONCE == 0:
+            yield
+    edge = yield from view.edge()
     tally = process.tallies.latest()
     totals = tally.totals
     interior = process.interior
@@ -221,14 +232,10 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         uptime_seconds=_uptime_seconds(process),
         ready=process.not_ready_reason() is None,
         kernel="python" if process.driver.forwarder.compiled is None else "compiled",
-        connections=Counter(
-            (item.role.label, "in" if item.incoming else "out") for item in core.connections.values()
-        ),
+        connections=connections,
         connections_opened=core.counters.connections_opened,
         connections_closed=core.counters.connections_closed,
-        tls_connections=Counter(
-            str(item.tls_ordinal) for item in core.connections.values() if item.tls_ordinal is not None
-        ),
+        tls_connections=tls_connections,
         links=tally.links,
         links_attached=core.counters.links_attached,
         links_blocked=tally.blocked,
@@ -276,7 +283,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         config_errors=process.config_errors,
         config_valid=process.last_config_error is None,
         log_records=_by_level(process.log_counts()),
-        edge=view.edge(),
+        edge=edge,
         edges=view.edges(),
         relay=process.relay_site.figures(),
     )

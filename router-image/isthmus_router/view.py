@@ -6,8 +6,8 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from isthmus_router.config.model import Configuration, LinkRouteConfig
 from isthmus_router.core.address import Address, SettlingConsumer, address_key
 from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.sums import AddressSums, sums_of
 from isthmus_router.core.terms import Direction, LinkType
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.table import Declaration
@@ -61,6 +62,8 @@ _DISTRIBUTIONS = {
 }
 _NO_ACTIVITY = Activity()
 _ID = attrgetter("id")
+LINKS_SORTED_AT_ONCE = 2048
+"""In about a millisecond."""
 
 
 def _uplink(connection: Connection) -> UplinkRow:
@@ -118,6 +121,20 @@ def _vhost(policy: PolicyEnforcer, name: str) -> VhostRow:
     )
 
 
+def in_order_of_id(links: Collection[Link], offset: int) -> Iterator[Link | None]:
+    """The links without the first `offset`, in the order of their ids; None now and then while they are sorted."""
+    parts: dict[int, list[Link]] = {}
+    for at, link in enumerate(list(links), 1):
+        parts.setdefault(link.id // LINKS_SORTED_AT_ONCE, []).append(link)
+        if at % LINKS_SORTED_AT_ONCE == 0:
+            yield None
+    for number in sorted(parts):
+        part = parts[number]
+        if offset < len(part):
+            yield from sorted(part, key=_ID)[offset:]
+        offset = max(0, offset - len(part))
+
+
 def _upgrade(connection: Connection) -> str:
     if connection.role is not Role.INTER_ROUTER or connection.active:
         return ""
@@ -173,6 +190,10 @@ class RouterView:
             if connection.id in connections:
                 yield self._connection(connection)
 
+    def first_connections(self, most: int) -> Iterator[ConnectionRow]:
+        """The first `most` connections that are open now, also if they close before their turn comes."""
+        return map(self._connection, list(islice(self._process.core.connections.values(), most)))
+
     def _connection(self, connection: Connection) -> ConnectionRow:
         driver: AmqpConnection = connection.io
         return ConnectionRow(
@@ -202,12 +223,15 @@ class RouterView:
             upgrade=_upgrade(connection),
         )
 
-    def links(self, offset: int = 0) -> Iterator[LinkRow]:
+    def links(self, offset: int = 0) -> Iterator[LinkRow | None]:
         """Attached links, in the order of their connections; those that end in the meantime are left out."""
         monitor = self._process.driver.activity
         now = time.monotonic()
         clock = self._process.driver.forwarder.settlement.now
         for link in self._links(offset):
+            if link is None:
+                yield None
+                continue
             activity = link.activity or _NO_ACTIVITY
             yield LinkRow(
                 id=link.id,
@@ -252,40 +276,56 @@ class RouterView:
         core = self._process.core
         return address_key(own.address, core.id, edge=core.edge)
 
-    def _links(self, offset: int) -> Iterator[Link]:
+    def _links(self, offset: int) -> Iterator[Link | None]:
         for connection in list(self._process.core.connections.values()):
             if offset >= len(connection.links):
                 offset -= len(connection.links)
                 continue
-            for link in sorted(connection.links, key=_ID)[offset:]:
-                if link in connection.links:
+            for link in in_order_of_id(connection.links, offset):
+                if link is None or link in connection.links:
                     yield link
             offset = 0
 
-    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow | None]:
         """Addresses in use, in the order they appeared; those that go in the meantime are left out."""
         addresses = self._process.core.addresses
         for address in list(islice(addresses.values(), offset, None)):
             if address.key in addresses:
-                yield self._address(address)
+                yield from self._address_row(address)
 
-    def _address(self, address: Address) -> AddressRow:
+    def first_addresses(self, most: int) -> Iterator[AddressRow | None]:
+        """The first `most` addresses that are in use now, also if they go before their turn comes."""
+        addresses = list(islice(self._process.core.addresses.values(), most))
+        return chain.from_iterable(map(self._address_row, addresses))
+
+    def _address_row(self, address: Address) -> Iterator[AddressRow | None]:
+        """The row, after None for each step until other work may have its turn."""
+        sums = sums_of(address)
+        while True:
+            try:
+                next(sums)
+            except StopIteration as finished:
+                yield self._address(address, finished.value)
+                return
+            yield None
+
+    def _address(self, address: Address, sums: AddressSums) -> AddressRow:
         route = self._process.link_routing.table.all.get(address.key)
         return AddressRow(
             key=address.key,
             distribution=_distribution(address) if route is None else "linkBalanced",
             in_process=int(address.handler is not None),
-            subscriber_count=sum(1 for link in address.consumers if not link.proxy),
+            subscriber_count=sums.subscribers,
             remote_count=len(address.remotes) if route is None else route.remote_count,
             remote_host_routers=sorted(node.id for node in address.remotes),
             container_count=route.container_count if route is not None else 0,
-            deliveries_ingress=address.ingress,
-            deliveries_egress=address.egress,
-            deliveries_transit=address.transit,
-            deliveries_to_container=address.handled,
+            deliveries_ingress=sums.ingress,
+            deliveries_egress=sums.egress,
+            deliveries_transit=sums.transit,
+            deliveries_to_container=sums.handled,
             deliveries_from_container=address.originated,
-            deliveries_ingress_route_container=address.container_ingress,
-            deliveries_egress_route_container=address.container_egress,
+            deliveries_ingress_route_container=sums.container_ingress,
+            deliveries_egress_route_container=sums.container_egress,
             tracked_deliveries=sum(load.outstanding for load in address.loads.values()),
             priority=address.priority,
         )
@@ -350,7 +390,7 @@ class RouterView:
     def ssl_profiles(self) -> Sequence[SslProfileRow]:
         """Profiles of the configuration, and who uses which of their generations."""
         found: dict[str, Counter[int]] = {name: Counter() for name in self.configuration.ssl_profiles}
-        for connection in self._process.core.connections.values():
+        for connection in self._process.core.connections.values() if found else ():
             tls = connection.io.settings.tls
             if connection.tls_ordinal is not None and tls.profile in found:
                 found[tls.profile][connection.tls_ordinal] += 1
@@ -359,21 +399,22 @@ class RouterView:
             for name, profile in self.configuration.ssl_profiles.items()
         ]
 
-    def edge(self) -> EdgeRow | None:
+    def edge(self) -> Generator[None, None, EdgeRow | None]:
         """Uplinks and proxies of an edge router."""
         side = self._process.edge
         if side is None:
             return None
         manager, proxy = side.connections, side.proxy
         uplink = proxy.uplink
+        proxied, bound = (yield from uplink.count_addresses()) if uplink is not None else (0, 0)
         return EdgeRow(
             active=_uplink(manager.active) if manager.active is not None else None,
             standbys=[_uplink(item) for item in manager.ranked_standbys() if item.problem is None],
             uplink_changes=manager.changes,
-            proxied_addresses=uplink.proxied_addresses if uplink is not None else 0,
+            proxied_addresses=proxied,
             out_proxies=len(uplink.out_proxies) if uplink is not None else 0,
             in_proxies=len(uplink.in_proxies) if uplink is not None else 0,
-            bound_addresses=uplink.bound_addresses if uplink is not None else 0,
+            bound_addresses=bound,
             tracking_messages=proxy.messages_received,
             invalid_tracking_messages=proxy.messages_invalid,
         )
@@ -398,10 +439,10 @@ class RouterView:
         denials[Denial.MESSAGE_SIZE] = self._process.core.counters.messages_too_large
         return PolicyRow(policy.processed, policy.clients, denials)
 
-    def vhosts(self) -> Sequence[VhostRow]:
+    def vhosts(self) -> Iterator[VhostRow]:
         """What came of the vhosts."""
         policy = self._process.policy
-        return [_vhost(policy, vhost.name) for vhost in policy.vhosts]
+        return (_vhost(policy, vhost.name) for vhost in list(policy.vhosts))
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
         """Auto-links and their links."""

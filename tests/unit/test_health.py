@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import itertools
 import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -34,12 +35,14 @@ class Source:
         self.threads.add(threading.get_ident())
         return self.reason
 
-    def metrics(self) -> MetricsSnapshot:
+    def metrics(self) -> Generator[None, None, MetricsSnapshot]:
         self.threads.add(threading.get_ident())
+        yield
         return MetricsSnapshot("A", "interior", "1", 5.0, True, connections={("normal", "in"): 3})
 
-    def status(self) -> Mapping[str, object]:
+    def status(self) -> Generator[None, None, Mapping[str, object]]:
         self.threads.add(threading.get_ident())
+        yield
         if self.fails:
             raise RuntimeError("secret detail")
         return {"router": {"id": "A"}}
@@ -124,11 +127,11 @@ async def test_a_flood_of_requests_takes_a_fifth_of_a_processor(source: Source) 
     class Slow(Source):
         begun: list[float]
 
-        def status(self) -> Mapping[str, object]:
+        def status(self) -> Generator[None, None, Mapping[str, object]]:
             self.begun.append(time.monotonic())
             until = time.thread_time() + 0.02
             while time.thread_time() < until:
-                pass
+                yield
             return {"router": {"id": str(len(self.begun))}}
 
     slow = Slow()
@@ -140,6 +143,104 @@ async def test_a_flood_of_requests_takes_a_fifth_of_a_processor(source: Source) 
     assert answers == ["1", "2", "3", "4", "5", "6"], "each is as fresh as the question"
     pauses = [after - before for before, after in itertools.pairwise(slow.begun)]
     assert min(pauses) >= 0.02 * (1 + health.REST) * 0.95
+
+
+class Large(Source):
+    """One with documents of many steps, of a millisecond each."""
+
+    steps = 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = self.under_way = self.most_under_way = 0
+
+    def status(self) -> Generator[None, None, Mapping[str, object]]:
+        self.begun += 1
+        number = self.begun
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        for _ in range(self.steps):
+            until = time.thread_time() + 0.001
+            while time.thread_time() < until:
+                pass
+            yield
+        self.under_way -= 1
+        return {"router": {"id": str(number)}}
+
+
+@contextlib.asynccontextmanager
+async def serving(source: Source) -> AsyncIterator[HealthServer]:
+    server = HealthServer(listener(), source, asyncio.get_running_loop())
+    server.open()
+    yield server
+    await server.close()
+
+
+async def test_other_work_has_its_turn_while_a_document_is_made() -> None:
+    turns: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        turns.append(time.thread_time())
+        if not answer.done():
+            loop.call_soon(turn)
+
+    async with serving(Large()) as server:
+        answer = asyncio.ensure_future(get(server, "/status"))
+        turn()
+        assert (await answer)[0] == 200
+    longest = max(after - before for before, after in itertools.pairwise(turns))
+    assert longest < 0.02, "the document takes 0.1 s"
+
+
+async def test_one_document_is_made_at_a_time_and_each_is_as_fresh_as_its_question() -> None:
+    source = Large()
+    async with serving(source) as server:
+        first = asyncio.ensure_future(get(server, "/status"))
+        while not source.begun:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        later = [asyncio.ensure_future(get(server, "/status")) for _ in range(4)]
+        metrics = asyncio.ensure_future(get(server, "/metrics"))
+        assert json.loads((await first)[2])["router"]["id"] == "1"
+        assert {json.loads((await one)[2])["router"]["id"] for one in later} == {"2"}
+        assert (await metrics)[0] == 200
+    assert source.most_under_way == 1
+
+
+async def test_a_document_may_take_longer_than_a_loop_that_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT_SECONDS", 0.1)
+    source = Large()
+    source.steps = 500
+    async with serving(source) as server:
+        assert (await get(server, "/status"))[0] == 200
+
+
+async def test_a_loop_that_gets_stuck_meanwhile_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    answers: list[int] = []
+
+    class Stuck(Source):
+        def status(self) -> Generator[None, None, Mapping[str, object]]:
+            yield
+            deadline = time.monotonic() + 10
+            while not answers and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return {}
+
+    async with serving(Stuck()) as server:
+        port = server.port
+        await asyncio.to_thread(lambda: answers.append(fetch(port, "/status")[0]))
+        assert answers == [503]
+        monkeypatch.undo()
+        assert (await get(server, "/status"))[0] == 200
+
+
+async def test_the_document_is_written_as_json_would_be(server: HealthServer, source: Source) -> None:
+    document = {"a": [{"b": 1}, {"c": None}], "é": [], "d": {"e": [1]}, "f": "g"}
+    assert health._json(document) == json.dumps(document).encode()
+    assert health._json({"a": 1}) == b'{"a": 1}'
 
 
 async def test_a_stuck_loop_fails_the_probe(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

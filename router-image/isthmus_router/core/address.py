@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from isthmus_router.core.balance import Balance
@@ -269,8 +268,8 @@ class Address:
         self.handled_closed = 0
         self.container_ingress_closed = 0
         self.container_egress_closed = 0
-        """Deliveries counted by routes and links that are gone; those that a choice among several consumers sent
-        to another router are counted in `transit_closed` at once."""
+        """Deliveries counted by routes and links that are gone (`sums.sums_of` adds those of the others); those that a
+        choice among several consumers sent to another router are counted in `transit_closed` immediately."""
         self.originated = 0
         """Deliveries to this address that the router itself made."""
 
@@ -372,40 +371,6 @@ class Address:
         else:
             self.egress_closed += link.deliveries
             self.container_egress_closed += link.deliveries if container else 0
-
-    @property
-    def ingress(self) -> int:
-        """Deliveries to this address from clients, containers and edges."""
-        return self.ingress_closed + sum(route.ingress for route in chain(self.routes, self.lasting_routes))
-
-    @property
-    def transit(self) -> int:
-        """Deliveries to this address that were sent to other interior routers."""
-        return self.transit_closed + sum(route.transit for route in chain(self.routes, self.lasting_routes))
-
-    @property
-    def handled(self) -> int:
-        """Deliveries to this address that the router itself consumed."""
-        return self.handled_closed + sum(route.handled for route in chain(self.routes, self.lasting_routes))
-
-    @property
-    def egress(self) -> int:
-        """Deliveries sent to consumers attached to this router: clients, containers and edges."""
-        return self.egress_closed + sum(link.deliveries for link in self.consumers)
-
-    @property
-    def container_ingress(self) -> int:
-        """Deliveries from route containers."""
-        return self.container_ingress_closed + sum(
-            link.deliveries for link in self.inlinks if link.connection.role is Role.ROUTE_CONTAINER
-        )
-
-    @property
-    def container_egress(self) -> int:
-        """Deliveries to route containers."""
-        return self.container_egress_closed + sum(
-            link.deliveries for link in self.consumers if link.connection.role is Role.ROUTE_CONTAINER
-        )
 
     def __repr__(self) -> str:
         return f"<Address {self.key} {self.treatment.name.lower()}>"

@@ -7,7 +7,7 @@ that they have are done, within a limit. So do out-proxies whose last producer i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from isthmus_router.core.address import AddressClass
 from isthmus_router.core.configured import is_of_flow_records
@@ -35,6 +35,7 @@ FINISH_SECONDS = 10.0
 unsettled is left alone, however long its receiver takes, and so is a stream."""
 ANSWER_SECONDS = 10.0
 """An interior that has not answered the attach of a standing link by then does not serve its purpose."""
+PROXIES_PER_STEP = 1024
 
 _NOWHERE = Terminus()
 
@@ -213,18 +214,25 @@ class Uplink:
             self.core.unbind_consumer(link)
             self.core.port.release_parked(link)
 
-    @property
-    def proxied_addresses(self) -> int:
-        """Addresses of clients with a proxy in either direction; those of flow records are the routers' own."""
-        return sum(not is_of_flow_records(key) for key in self.out_proxies.keys() | self.in_proxies.keys())
+    def count_addresses(self) -> Generator[None, None, tuple[int, int]]:
+        """Return the number of addresses with a proxy in either direction, and of those with consumers elsewhere.
 
-    @property
-    def bound_addresses(self) -> int:
-        """Addresses of clients whose out-proxy is a destination just now."""
-        return sum(
-            link.address is not None and link in link.address.consumers and not is_of_flow_records(key)
-            for key, link in self.out_proxies.items()
-        )
+        It counts addresses of clients only (those of flow records are the routers' own), in steps.
+        """
+        proxied = bound = 0
+        for at, key in enumerate(list(self.out_proxies), 1):
+            link = self.out_proxies.get(key)
+            if link is not None and not is_of_flow_records(key):
+                proxied += 1
+                bound += link.address is not None and link in link.address.consumers
+            if at % PROXIES_PER_STEP == 0:
+                yield
+        for at, key in enumerate(list(self.in_proxies), 1):
+            if key in self.in_proxies and key not in self.out_proxies and not is_of_flow_records(key):
+                proxied += 1
+            if at % PROXIES_PER_STEP == 0:
+                yield
+        return proxied, bound
 
     # The end of links
 

@@ -7,7 +7,7 @@ what it is part of (a link with its connection, a connection with the router).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus_router.config.model import ConnectorConfig, ListenerConfig
@@ -15,6 +15,7 @@ from isthmus_router.core.address import Address, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.sums import LINKS_PER_STEP, sums_of
 from isthmus_router.core.terms import COORDINATOR, LinkType, Terminus
 from isthmus_router.flows.processes import Processes
 from isthmus_router.flows.records import Attr, Record, RecordType, Value
@@ -306,19 +307,23 @@ class Recorder:
         record = self._source.begin(RecordType.ADDRESS, self._source.router, self._now(), values)
         self._addresses[address.key] = (address, record)
 
-    def intervals_end(self) -> Iterable[None]:
+    def intervals_end(self) -> Iterator[None]:
         """Tell of what was carried in the interval, a piece at a time."""
         yield from self._standings()
         self._interval_start = self._now()
         for subject in list(self._subjects.values()):
             self._cut(subject)
             yield
-        for key, (address, record) in list(self._addresses.items()):
+        for key, known in list(self._addresses.items()):
+            address, record = known
+            sums = yield from sums_of(address)
             values: dict[Attr, Value | None] = {
-                Attr.DELIVERIES_IN: address.ingress,
-                Attr.DELIVERIES_OUT: address.egress,
-                Attr.DELIVERIES_TRANSIT: address.transit,
+                Attr.DELIVERIES_IN: sums.ingress,
+                Attr.DELIVERIES_OUT: sums.egress,
+                Attr.DELIVERIES_TRANSIT: sums.transit,
             }
+            if self._addresses.get(key) is not known:
+                continue  # the record has ended meanwhile
             if self._core.addresses.get(key) is address:
                 self._source.update(record, values)
             else:
@@ -326,7 +331,7 @@ class Recorder:
                 self._source.end(record, self._now(), values)
             yield
 
-    def _standings(self) -> Iterable[None]:
+    def _standings(self) -> Iterator[None]:
         """Look at links that wait: those of clients, and those for messages to other routers that have had any."""
         for link in list(self._links):
             if link in self._links:
@@ -334,8 +339,11 @@ class Recorder:
             yield
         for connection in list(self._core.connections.values()):
             if connection.role.is_between_routers:
-                for link in [link for link in connection.links if link.deliveries and not _is_internal(link)]:
-                    self._stands(link, None)
+                for at, link in enumerate(list(connection.links), 1):
+                    if link.deliveries and link in connection.links and not _is_internal(link):
+                        self._stands(link, None)
+                    if at % LINKS_PER_STEP == 0:
+                        yield
                 yield
 
     def _stands(self, link: Link, record: Record | None) -> None:

@@ -47,7 +47,7 @@ class EntityType:
     description: str
     columns: Columns[Any]
     rows: Callable[[ManagementView, int], Iterator[Any]]
-    """Rows without the first so many."""
+    """Rows without the first so many; None when other work may have its turn first."""
     operations: tuple[str, ...] = ("READ",)
     section: Section | None = None
     """The section of the configuration whose entities these are."""

@@ -6,7 +6,7 @@ asked for; nothing here refers back into the core. `/status` is written from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -377,7 +377,11 @@ class EdgesRow:
 
 
 class ManagementView(Protocol):
-    """Reads the router. Every method is called on the event loop and must not block."""
+    """Reads the router. Every method is called on the event loop and must not block.
+
+    Peers can fill some tables. Methods that walk over them do so in steps: an iterator of rows also yields None, and a
+    generator yields, when other work may have its turn.
+    """
 
     @property
     def configuration(self) -> Configuration:
@@ -399,11 +403,17 @@ class ManagementView(Protocol):
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         """Connections in a stable order, without the first `offset`."""
 
-    def links(self, offset: int = 0) -> Iterator[LinkRow]:
+    def first_connections(self, most: int) -> Iterator[ConnectionRow]:
+        """Those of the first `most` that are open when this is called."""
+
+    def links(self, offset: int = 0) -> Iterator[LinkRow | None]:
         """Links in a stable order, without the first `offset`."""
 
-    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow | None]:
         """Addresses in a stable order, without the first `offset`."""
+
+    def first_addresses(self, most: int) -> Iterator[AddressRow | None]:
+        """Those of the first `most` that are in use when this is called."""
 
     def nodes(self) -> Sequence[NodeRow]:
         """This router first, then the others; nothing on an edge or standalone router."""
@@ -414,7 +424,7 @@ class ManagementView(Protocol):
 
     def ssl_profiles(self) -> Sequence[SslProfileRow]: ...
 
-    def edge(self) -> EdgeRow | None:
+    def edge(self) -> Generator[None, None, EdgeRow | None]:
         """Uplinks and proxies; None on a router that is no edge."""
 
     def edges(self) -> EdgesRow | None:
@@ -422,7 +432,7 @@ class ManagementView(Protocol):
 
     def policy(self) -> PolicyRow: ...
 
-    def vhosts(self) -> Sequence[VhostRow]:
+    def vhosts(self) -> Iterator[VhostRow]:
         """Of every vhost that is configured."""
 
     def auto_links(self) -> Sequence[AutoLinkRow]: ...

@@ -58,13 +58,15 @@ def query(view: ManagementView, types: Mapping[str, EntityType], request: Reques
 
 
 def _rows(view: ManagementView, types: Sequence[EntityType], offset: int) -> Iterator[Found | None]:
-    """Rows after the first `offset`; None now and then while these are passed over."""
+    """Rows after the first `offset`; None when other work may have its turn first."""
     if len(types) == 1:
-        yield from ((types[0], row) for row in types[0].rows(view, offset))
+        yield from (None if row is None else (types[0], row) for row in types[0].rows(view, offset))
         return
     for entity_type in types:
         for row in entity_type.rows(view, 0):
-            if offset:
+            if row is None:
+                yield None
+            elif offset:
                 offset -= 1
                 if offset % PASSED_PER_SLICE == 0:
                     yield None
@@ -105,6 +107,9 @@ def find(
         keys = ("name", "identity") if key == "name" else (key,)
         reads = [family.reader(found_type, name) for name in keys]
         for row in found_type.rows(view, 0):
+            if row is None:
+                yield
+                continue
             if any(read(row) == wanted for read in reads):
                 check_operation(found_type, operation, request)
                 return found_type, row

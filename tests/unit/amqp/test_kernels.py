@@ -9,12 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Link, Message, symbol
 from tests.unit.amqp.rig import COUNTERS, Peer, Rig, usable
+from tests.unit.steps import finished
 
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
 from isthmus_router.core import model
 from isthmus_router.core.address import Address
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.roles import Role
+from isthmus_router.core.sums import sums_of
 from isthmus_router.message.sections import FLAG_STREAMING, encode_annotations
 
 ADDRESSES = ("balanced/a", "balanced/b", "closest/c", "multicast/d")
@@ -211,11 +213,13 @@ class Play:
 
     def result(self) -> tuple[Any, ...]:
         core = self.rig.core
-        addresses = {
-            key: (found.ingress, found.egress, found.transit, *_balance(found))
-            for key, found in core.addresses.items()
-        }
+        addresses = {key: (*_deliveries(found), *_balance(found)) for key, found in core.addresses.items()}
         return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses, self.rig.readings()
+
+
+def _deliveries(address: Address) -> tuple[int, int, int]:
+    sums = finished(sums_of(address))
+    return sums.ingress, sums.egress, sums.transit
 
 
 def _balance(address: Address) -> tuple[Any, ...]:

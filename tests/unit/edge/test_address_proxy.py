@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.edge.network import End, Network, Router, credit, proxies
+from tests.unit.steps import finished
 
 from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.receivers import RouteKind
@@ -197,3 +198,21 @@ def test_bad_tracking_messages_are_counted_and_ignored(
     tracking.on_delivery(tracking, encode_tracking("Munknown", True))
     assert "Munknown" not in edge.core.addresses
     assert edge.consumers("Mx") == []
+
+
+def test_proxied_addresses_are_counted_in_steps(
+    network: Network, interior: Router, edge: Router, uplink: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus_router.edge.uplink.PROXIES_PER_STEP", 2)
+    for name in ("both", "sent", "unreached"):
+        edge.attach(IN, name)
+    for name in ("both", "received"):
+        edge.attach(OUT, name)
+    interior.attach(OUT, "sent")
+    network.settle()
+    assert edge.edge is not None
+    found = edge.edge.proxy.uplink
+    assert found is not None
+    found.add_out_proxy("Msfe.records")
+    assert sum(1 for _ in found.count_addresses()) == 3
+    assert finished(found.count_addresses()) == (4, 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 
 import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.config.loader import parse
+from isthmus_router.core import sums
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
@@ -226,6 +228,31 @@ def test_addresses_come_with_deliveries_and_end(recorded: Recorded, monkeypatch:
         recorded.close(receiver.connection)
     recorded.interval()
     assert all(Attr.END_TIME in record for record in recorded.of(RecordType.ADDRESS))
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_an_address_that_ends_while_its_deliveries_are_added_up(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """And comes again: the record of the new one stays."""
+    monkeypatch.setattr(sums, "LINKS_PER_STEP", 1)
+    receivers = [recorded.router.receiver("q") for _ in range(4)]
+    recorded.deliver(receivers[0], 2)
+    recorded.recorder.reading(receivers[0], recorded.unread.pop(receivers[0]))
+    steps = recorded.recorder.intervals_end()
+    found = sum(1 for _ in islice(steps, 4 + 1 + step))  # a step for each link, and for their summary
+    assert found == 5 + min(step, 4)
+    for receiver in receivers:
+        recorded.close(receiver.connection)
+    receiver = recorded.router.receiver("q")
+    recorded.deliver(receiver, 1)
+    recorded.recorder.reading(receiver, recorded.unread.pop(receiver))
+    list(steps)
+    recorded.interval()
+    records = recorded.of(RecordType.ADDRESS)
+    assert sorted(Attr.END_TIME in record for record in records) == [False, True]
+    (present,) = (record for record in records if Attr.END_TIME not in record)
+    assert present[Attr.DELIVERIES_OUT] == 1
 
 
 def test_what_waits_is_told_though_nothing_flows(recorded: Recorded) -> None:

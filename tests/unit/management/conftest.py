@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -35,6 +35,7 @@ from isthmus_router.management.port import (
 )
 from isthmus_router.message.control import Message, Properties, decode_message
 
+Row = TypeVar("Row")
 CONF = """
 router {
     mode: interior
@@ -87,6 +88,13 @@ log {
 """
 
 
+def in_steps(rows: Iterable[Row]) -> Iterator[Row | None]:
+    """The rows, each after a pause."""
+    for row in rows:
+        yield None
+        yield row
+
+
 @dataclass
 class SmallRouter:
     """Implements both protocols on plain lists."""
@@ -117,11 +125,17 @@ class SmallRouter:
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         return islice(self.connections_, offset, None)
 
-    def links(self, offset: int = 0) -> Iterator[LinkRow]:
-        return islice(self.links_, offset, None)
+    def first_connections(self, most: int) -> Iterator[ConnectionRow]:
+        return islice(self.connections_, most)
 
-    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
-        return islice(self.addresses_, offset, None)
+    def links(self, offset: int = 0) -> Iterator[LinkRow | None]:
+        return in_steps(islice(self.links_, offset, None))
+
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow | None]:
+        return in_steps(islice(self.addresses_, offset, None))
+
+    def first_addresses(self, most: int) -> Iterator[AddressRow | None]:
+        return in_steps(islice(self.addresses_, most))
 
     def nodes(self) -> Sequence[NodeRow]:
         return self.nodes_
@@ -136,7 +150,8 @@ class SmallRouter:
     def ssl_profiles(self) -> list[SslProfileRow]:
         return [SslProfileRow(profile, {0: 2}) for profile in self.configuration.ssl_profiles.values()]
 
-    def edge(self) -> EdgeRow | None:
+    def edge(self) -> Generator[None, None, EdgeRow | None]:
+        yield
         return self.edge_
 
     def edges(self) -> EdgesRow | None:
@@ -145,12 +160,12 @@ class SmallRouter:
     def policy(self) -> PolicyRow:
         return self.policy_
 
-    def vhosts(self) -> Sequence[VhostRow]:
+    def vhosts(self) -> Iterator[VhostRow]:
         denials = {"connection": 3, "sender": 2, "message-size": 1}
         per_user, per_host = {"bob": ["10.0.0.1:40000"]}, {"10.0.0.1": ["10.0.0.1:40000"]}
-        return [
+        return (
             VhostRow(vhost.hostname, 5, 1, denials, per_user, per_host) for vhost in self.configuration.vhosts
-        ]
+        )
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.unit.management.conftest import SmallRouter
+from tests.unit.management.conftest import SmallRouter, connection
+from tests.unit.steps import finished
 
 from isthmus_router.management.port import AddressRow, EdgeRow, UplinkRow
 from isthmus_router.relay_site.status import MemberStatus, RelayStatus, RemoteStatus
@@ -15,7 +16,7 @@ FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)
 
 
 def document(router: SmallRouter, facts: ProcessFacts = FACTS) -> dict[str, object]:
-    text = json.dumps(status_document(router, facts), allow_nan=False)
+    text = json.dumps(finished(status_document(router, facts)), allow_nan=False)
     result: dict[str, object] = json.loads(text)
     return result
 
@@ -194,6 +195,22 @@ def test_addresses_are_bounded(router: SmallRouter) -> None:
         "deliveriesIn": 9,
         "deliveriesOut": 6,
     }
+
+
+def test_it_is_made_in_steps(router: SmallRouter) -> None:
+    router.addresses_ = [AddressRow(f"Ma{n}", "balanced") for n in range(LISTED)]
+    router.connections_ = [connection(n) for n in range(LISTED)]
+    steps = status_document(router, FACTS)
+    assert sum(1 for _ in steps) > 2 * LISTED
+
+
+def test_lists_and_totals_are_of_one_moment(router: SmallRouter) -> None:
+    before = document(router)
+    steps = status_document(router, FACTS)
+    next(steps)
+    router.nodes_ = []
+    router.connections_, router.addresses_ = [connection(9)], []
+    assert json.loads(json.dumps(finished(steps))) == before
 
 
 def test_a_refused_configuration_is_shown(router: SmallRouter) -> None:
