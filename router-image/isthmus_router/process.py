@@ -36,6 +36,7 @@ from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.errors import ConflictError
 from isthmus_router.management.port import ActionRefusedError, ConnectionLinkRouteRow, Requester
+from isthmus_router.management.waiting import LARGEST_BYTES
 from isthmus_router.manager import Manager
 from isthmus_router.message.sections import annotations_length, decode_annotations
 from isthmus_router.metrics import MetricsSnapshot
@@ -137,7 +138,9 @@ class RouterProcess:
             self._requester_now,
         )
         self.core.register(
-            MANAGEMENT, InProcessConsumer(self._on_management_request, annotated=True), mobile=True
+            MANAGEMENT,
+            InProcessConsumer(self._on_management_request, annotated=True, most_bytes=LARGEST_BYTES),
+            mobile=True,
         )
         self.relay_site = RelaySite(self)
 

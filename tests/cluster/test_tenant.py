@@ -150,7 +150,7 @@ def test_the_api_server_finds_no_mistake_in_the_admission_policies(cluster: Clus
 
     policies = cluster.eventually("the policies are checked", checked)
     warnings = [item["status"].get("typeChecking", {}).get("expressionWarnings") for item in policies]
-    assert len(policies) == 12
+    assert len(policies) == 13
     assert not any(warnings), warnings
 
 
@@ -206,6 +206,23 @@ def test_a_driver_makes_no_pod_with_the_account_of_the_operator(place: Place) ->
     place.create("driver", pod)
     pod["spec"]["serviceAccountName"] = "isthmus-operator"
     place.refused("driver", "with the account of the operator of Isthmus", pod)
+
+
+def test_only_nodes_make_tokens_of_the_pods_of_drivers(place: Place) -> None:
+    """Other policies know a driver by its pod, which its token names."""
+    account, pod = "x-analysis", plain("Pod", spec={**CONFINED, "nodeSelector": {"no-such-node": "true"}})
+    place.kubectl("create", "serviceaccount", account)
+    pod["spec"]["serviceAccountName"] = account
+    pod["metadata"]["name"] = "driver"
+    place.kubectl("create", "--filename=-", input=json.dumps(pod))
+    uid = place.kubectl("get", "pod", "driver", "--output=jsonpath={.metadata.uid}")
+    place.allow("tokens", "serviceaccounts/token", "create")
+    place.kubectl("create", "token", account, as_account="tokens")
+    bound = ("--bound-object-kind=Pod", "--bound-object-name=driver", f"--bound-object-uid={uid}")
+    with pytest.raises(CommandError) as error:
+        place.kubectl("create", "token", account, *bound, as_account="tokens")
+    assert "only nodes make tokens that are bound to pods" in error.value.output
+    place.kubectl("delete", "pod", "driver", "--wait=false")
 
 
 def test_the_operator_itself_cannot_write_what_its_code_never_writes(place: Place) -> None:

@@ -403,6 +403,8 @@ class InProcessConsumer:
     """Other routers send here too; else an address such as `$management` means each router itself."""
     annotated: bool = field(default=False, kw_only=True)
     """`handle` gets the annotation section as well, if there is one."""
+    most_bytes: int = field(default=0, kw_only=True)
+    """Of a message (0: any that the router collects). Larger ones are rejected."""
     from_uplink: ClassVar[bool] = False
     handle: Callable[[bytes, Link | None], None]
 

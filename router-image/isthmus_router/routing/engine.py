@@ -58,6 +58,9 @@ ADDRESSES_ANSWERED = 200_000
 SECONDS_OF_ANSWERS = 2.0
 """Seconds' worth of such answers that may be sent at a time."""
 
+PART_SECONDS = 0.02
+"""Between updates of addresses, if one of them cannot have all."""
+
 _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
 
@@ -674,8 +677,8 @@ class RoutingEngine:
         return self._finish(now)
 
     def _announce_addresses(self, now: float) -> None:
-        self._announce_at = _NEVER
         update = self._addresses.announce(self.router_id)
+        self._announce_at = now + PART_SECONDS if self._addresses.has_news else _NEVER
         if update is not None:
             self._last_announced = now
             self._advertising.news(now)

@@ -27,6 +27,8 @@ MAX_CHARACTERS_OF_ALL = 2**27
 SHARE_OF_ADDRESSES = 8_000
 """Addresses for which each router has room, whatever others announce: 1/128 of all."""
 SHARE_OF_CHARACTERS = 2**20
+MOST_ANNOUNCED = 2_000
+"""Changed addresses in one update, which is encoded in one piece: some milliseconds."""
 
 
 class LocalAddresses:
@@ -48,11 +50,19 @@ class LocalAddresses:
         if self._current.pop(key, None) is not None:
             self._touched.add(key)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `announce` may find a difference."""
+        return bool(self._touched)
+
     def announce(self, router: str) -> MobileAddressUpdate | None:
-        """The difference to what was announced last, under the next number; None if there is none."""
+        """The difference to what was announced last, under the next number; None if there is none.
+
+        It is that of at most `MOST_ANNOUNCED` changed addresses; the others have numbers after that.
+        """
         present: list[MobileAddress] = []
         gone: list[str] = []
-        for key in sorted(self._touched):
+        for key in sorted(self._touched.pop() for _ in range(min(len(self._touched), MOST_ANNOUNCED))):
             address = self._current.get(key)
             if address == self._announced.get(key):
                 continue
@@ -62,7 +72,6 @@ class LocalAddresses:
             else:
                 present.append(address)
                 self._announced[key] = address
-        self._touched.clear()
         if not present and not gone:
             return None
         self.sequence += 1

@@ -73,8 +73,12 @@ class Place:
 
     def allow_pods(self, account: str, verb: str) -> None:
         """Give a service account a right on pods."""
+        self.allow(account, "pods", verb)
+
+    def allow(self, account: str, resource: str, verb: str) -> None:
+        """Give a service account a right on a resource of the core group."""
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self.namespace}
-        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]
+        rules = [{"apiGroups": [""], "resources": [resource], "verbs": [verb]}]
         metadata = {"name": f"{account}-{verb}"}  # not that of a role of the chart
         role = {**plain("Role", RBAC, rules=rules), "metadata": metadata}
         reference = {**ROLE, **metadata}

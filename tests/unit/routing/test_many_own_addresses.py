@@ -13,6 +13,7 @@ from isthmus_router.routing.messages import (
     decode_control,
     encode_control,
 )
+from isthmus_router.routing.mobile import MOST_ANNOUNCED
 from isthmus_router.routing.waiting import STEP
 
 MANY = 40 * STEP
@@ -23,14 +24,15 @@ def own(number: int) -> MobileAddress:
     return MobileAddress(f"M{number}", Treatment.CLOSEST)
 
 
-def with_many(pair: Driver) -> int:
-    """A router that has announced as many addresses; under which number."""
+def with_many(pair: Driver) -> list[MobileAddressUpdate]:
+    """A router that has announced as many addresses, and how."""
     actions: list[act.Action] = []
     for number in range(MANY):
         actions += pair.engine.local_address_added(own(number), pair.now)
-    pair.now += 0.5
-    actions += pair.engine.on_tick(pair.now)
-    return updates_in(actions)[-1].sequence
+    for _ in range(20):
+        pair.now += 0.05
+        actions += pair.engine.on_tick(pair.now)
+    return updates_in(actions)
 
 
 def updates_in(actions: list[act.Action]) -> list[MobileAddressUpdate]:
@@ -49,8 +51,15 @@ def work_off(pair: Driver) -> tuple[list[act.Action], int]:
     return actions, steps
 
 
+def test_very_many_addresses_are_announced_in_several_updates(pair: Driver) -> None:
+    announced = with_many(pair)
+    assert [update.sequence for update in announced] == list(range(1, len(announced) + 1))
+    assert max(len(update.present) for update in announced) == MOST_ANNOUNCED < MANY
+    assert {address for update in announced for address in update.present} == {own(n) for n in range(MANY)}
+
+
 def test_an_answer_is_made_in_steps(pair: Driver) -> None:
-    sequence = with_many(pair)
+    sequence = with_many(pair)[-1].sequence
     assert not updates_in(pair.engine.on_message(LINK, REQUEST, pair.now))
     actions, steps = work_off(pair)
     assert steps >= MANY / STEP - 1
@@ -70,7 +79,7 @@ def test_the_next_answer_costs_no_more_steps_while_nothing_has_changed(pair: Dri
 
 def test_who_asks_can_follow_what_is_announced_next(pair: Driver) -> None:
     """However often addresses come and go while the answer is made."""
-    sequence = with_many(pair)
+    sequence = with_many(pair)[-1].sequence
     found = updates_in(pair.engine.on_message(LINK, REQUEST, pair.now))
     number = MANY
     while pair.engine.has_work(pair.now):

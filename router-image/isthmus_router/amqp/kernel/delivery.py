@@ -195,11 +195,13 @@ class Branch:
 class Collected:
     """What has arrived of a message, in parts: it is not moved when it grows, which leaves holes in the memory."""
 
-    __slots__ = ("_parts", "size")
+    __slots__ = ("_parts", "most", "size")
 
     def __init__(self) -> None:
         self._parts: list[bytearray] = []
         self.size = 0
+        self.most = 0
+        """Bytes that whoever gets it takes (0: any)."""
 
     def add(self, data: bytes | memoryview) -> None:
         """The next bytes."""

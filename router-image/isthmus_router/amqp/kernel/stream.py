@@ -161,6 +161,7 @@ class Streams:
             stream.consume = lambda payload: forwarder.inside.collected(stream, payload)
         elif route.handler is not None:
             handle = route.handler.handle
+            stream.collected.most = route.handler.most_bytes
             stream.head = bytes(forwarder.view[route.handler.start(skip) : size])
             stream.consume = lambda payload: handle(payload, link)
         if stream.consume is not None:
@@ -396,8 +397,9 @@ class Streams:
 
     def _collect(self, stream: Stream, data: bytes | memoryview) -> None:
         connection, size = stream.link.connection, len(data)
-        if stream.collected.size + size > COLLECTED_BYTES:
-            error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
+        largest = stream.collected.most or COLLECTED_BYTES
+        if stream.collected.size + size > largest:
+            error = SectionError(f"more than {largest} bytes", "amqp:link:message-size-exceeded")
         elif connection.collected_bytes + size > (most := _most_collected(connection)):
             reason = (
                 f"unfinished messages for the router itself have more than {most} bytes on this connection"
