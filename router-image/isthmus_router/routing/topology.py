@@ -16,6 +16,7 @@ _COMPUTATIONS_AT_SPEED = 16
 """Computations that others may cause at the shortest interval; beyond these, each two more double it."""
 _COMPUTATIONS_FORGOTTEN = 2.0
 """Of these, in a second."""
+_MOST_DOUBLINGS = 30
 _LONGEST_INTERVAL = 2.0
 _LONGEST_INTERVAL_HERE = 0.5
 """Between computations because of changes here."""
@@ -56,12 +57,8 @@ class Topology:
 
         A neighbour whose link comes and goes without end makes the paths be computed less often.
         """
-        excess = self._recent_at(now) - _COMPUTATIONS_AT_SPEED
-        if excess <= 0:
-            self.due = min(self.due, now)
-            return
-        interval = min(self._timers.path_interval * 2.0 ** (excess / 2), _LONGEST_INTERVAL_HERE)
-        self.due = min(self.due, max(now, self._last + interval))
+        interval = self._lengthened(self._timers.path_interval, _LONGEST_INTERVAL_HERE, now)
+        self.due = min(self.due, now if interval is None else max(now, self._last + interval))
 
     def changed_elsewhere(self, now: float, routers: int) -> None:
         """Another router reports a change: computed soon, in a network of so many other routers.
@@ -69,10 +66,15 @@ class Topology:
         A router that reports changes without end makes the paths be computed ever less often.
         """
         interval = self._timers.path_interval_among(routers)
-        excess = self._recent_at(now) - _COMPUTATIONS_AT_SPEED
-        if excess > 0:
-            interval = max(interval, min(interval * 2.0 ** (excess / 2), _LONGEST_INTERVAL))
+        longer = self._lengthened(interval, _LONGEST_INTERVAL, now)
+        if longer is not None:
+            interval = max(interval, longer)
         self.due = min(self.due, max(now, self._last + interval))
+
+    def _lengthened(self, interval: float, longest: float, now: float) -> float | None:
+        """An interval after very many computations, up to `longest`. None: there were few of late."""
+        excess = self._recent_at(now) - _COMPUTATIONS_AT_SPEED
+        return min(interval * 2.0 ** min(excess / 2, _MOST_DOUBLINGS), longest) if excess > 0 else None
 
     def _recent_at(self, now: float) -> float:
         return max(0.0, self._recent - _COMPUTATIONS_FORGOTTEN * (now - self._last)) if self._recent else 0.0
