@@ -211,6 +211,13 @@ def test_admission_policies_are_in_force_where_the_operator_watches(render: Rend
     assert policies(render("admissionPolicy.enabled=false")) == {}
 
 
+def test_no_two_objects_have_the_same_name(render: Render) -> None:
+    names = [(item["kind"], item["metadata"]["name"]) for item in render("watchNamespaces={a,b}")]
+    spaces = [item["metadata"].get("namespace") for item in render("watchNamespaces={a,b}")]
+    found = list(zip(names, spaces, strict=True))
+    assert len(found) == len(set(found))
+
+
 def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render) -> None:
     found = policies(render())
     for name in ("secrets", "objects", "rolebindings", "pods"):
