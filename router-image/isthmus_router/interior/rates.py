@@ -22,7 +22,7 @@ class Rate:
     bytes_a_second: float
 
 
-OF_ORIGIN = Rate(4_000, 400, 128 * MIB, 48 * MIB)
+OF_ORIGIN = Rate(1_500, 400, 128 * MIB, 48 * MIB)
 """In a network of 128 routers, each asks each other one twice and answers it twice, when all of them start."""
 OF_NEIGHBOUR = Rate(32_000, 3_000, 256 * MIB, 96 * MIB)
 
