@@ -178,16 +178,15 @@ def counters(process: RouterProcess) -> Counters:
     core = process.core
     tally = process.tallies.latest()
     totals = tally.totals
+    connections = core.open_connections
     return Counters(
         address_count=len(core.addresses),
         link_count=tally.links.total(),
         node_count=len(core.nodes),
         auto_link_count=len(process.configuration.auto_links),
         link_route_count=len(process.configuration.link_routes),
-        connection_count=len(core.connections),
-        client_connection_count=sum(
-            not connection.role.is_between_routers for connection in core.connections.values()
-        ),
+        connection_count=len(connections),
+        client_connection_count=sum(not connection.role.is_between_routers for connection in connections),
         connections_opened=core.counters.connections_opened,
         presettled_deliveries=totals.presettled,
         dropped_presettled_deliveries=totals.dropped_presettled,
@@ -213,13 +212,17 @@ def metrics(process: RouterProcess) -> Generator[None, None, MetricsSnapshot]:
     core, view = process.core, process.view
     connections: Counter[tuple[str, str]] = Counter()
     tls_connections: Counter[str] = Counter()
-    for at, connection in enumerate(list(core.connections.values()), 1):
-        if connection.id in core.connections:
+    for at, connection in enumerate(core.open_connections, 1):
+        if connection.id in core.connections and not connection.leaving:
             connections[connection.role.label, "in" if connection.incoming else "out"] += 1
             if connection.tls_ordinal is not None:
                 tls_connections[str(connection.tls_ordinal)] += 1
         if at % CONNECTIONS_AT_ONCE == 0:
             yield
+    auto_links: Counter[str] = Counter()
+    for row in view.auto_links():
+        auto_links[row.oper_status] += 1
+        yield
     edge = yield from view.edge()
     tally = process.tallies.latest()
     totals = tally.totals
@@ -269,7 +272,7 @@ def metrics(process: RouterProcess) -> Generator[None, None, MetricsSnapshot]:
         connectors=Counter(
             (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
         ),
-        auto_links=Counter(row.oper_status for row in view.auto_links()),
+        auto_links=auto_links,
         link_routes=Counter("active" if row.active else "inactive" for row in view.link_routes()),
         routed_links=len(process.link_routing.routed) // 2,
         ssl_profile_ordinals={

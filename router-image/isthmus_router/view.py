@@ -186,13 +186,13 @@ class RouterView:
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         """Open connections by number; those that close in the meantime are left out."""
         connections = self._process.core.connections
-        for connection in list(islice(connections.values(), offset, None)):
-            if connection.id in connections:
+        for connection in self._process.core.open_connections[offset:]:
+            if connection.id in connections and not connection.leaving:
                 yield self._connection(connection)
 
     def first_connections(self, most: int) -> Iterator[ConnectionRow]:
         """The first `most` connections that are open now, also if they close before their turn comes."""
-        return map(self._connection, list(islice(self._process.core.connections.values(), most)))
+        return map(self._connection, self._process.core.open_connections[:most])
 
     def _connection(self, connection: Connection) -> ConnectionRow:
         driver: AmqpConnection = connection.io
@@ -390,7 +390,7 @@ class RouterView:
     def ssl_profiles(self) -> Sequence[SslProfileRow]:
         """Profiles of the configuration, and who uses which of their generations."""
         found: dict[str, Counter[int]] = {name: Counter() for name in self.configuration.ssl_profiles}
-        for connection in self._process.core.connections.values() if found else ():
+        for connection in self._process.core.open_connections if found else ():
             tls = connection.io.settings.tls
             if connection.tls_ordinal is not None and tls.profile in found:
                 found[tls.profile][connection.tls_ordinal] += 1
@@ -444,9 +444,9 @@ class RouterView:
         policy = self._process.policy
         return (_vhost(policy, vhost.name) for vhost in list(policy.vhosts))
 
-    def auto_links(self) -> Sequence[AutoLinkRow]:
+    def auto_links(self) -> Iterator[AutoLinkRow]:
         """Auto-links and their links."""
-        return [
+        return (
             AutoLinkRow(
                 auto_link.config,
                 auto_link.state.value,
@@ -455,7 +455,7 @@ class RouterView:
                 last_error=auto_link.last_error,
             )
             for auto_link in self._process.auto_links.all
-        ]
+        )
 
     def link_routes(self) -> Sequence[LinkRouteRow]:
         """Link routes, and what became of the links that matched."""

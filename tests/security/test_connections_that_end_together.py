@@ -30,6 +30,6 @@ def test_connections_that_end_together(either_kernel: Callable[[], Routers]) -> 
                 sender.round_trip()
                 sender.send(*transfers)
                 sender.round_trip()
-        eventually(lambda: router.metric("connections") <= 2, "the connections of the canary are left")
+        eventually(lambda: router.metric("links", 'type="endpoint"') <= 2, "the links of the canary are left")
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

@@ -3,6 +3,7 @@
 An auto-link is attached on every route-container connection that it is about, as soon as that is open, and again at
 once when it returns. A link that the container refuses or detaches is attached again after a while: one second at
 first, twice as long each time, half a minute at most.
+The router attaches links one by one between other work (`turns.py`), and none on a connection that has ended.
 An IN link produces to its address, and so has no credit before a consumer can be reached: the queue keeps its
 messages. An OUT link consumes from its address once the container has answered.
 
@@ -12,10 +13,13 @@ Sans-IO; an observer of the core. Source: auto-links of the qdrouterd/skrouterd 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 
+from isthmus_router.autolink.turns import Turns
 from isthmus_router.config.model import AutoLinkConfig
 from isthmus_router.config.model import Direction as ConfiguredDirection
 from isthmus_router.core.model import Connection, Link
@@ -37,7 +41,7 @@ class State(StrEnum):
     """What became of an auto-link, in management's words."""
 
     INACTIVE = "inactive"
-    """There is no such connection."""
+    """There is no such connection, or the auto-link waits until it is attached for the first time."""
     ATTACHING = "attaching"
     ACTIVE = "active"
     FAILED = "failed"
@@ -71,18 +75,37 @@ class AutoLink:
     @property
     def state(self) -> State:
         """Of the link that is best off."""
-        states = {attachment.state for attachment in self.attachments.values()}
+        states = {attachment.state for attachment in self._present}
         return next((s for s in (State.ACTIVE, State.ATTACHING, State.FAILED) if s in states), State.INACTIVE)
 
     @property
     def link(self) -> Link | None:
         """The link that is attached; one of them if there are several."""
-        return next((a.link for a in self.attachments.values() if a.state is State.ACTIVE), None)
+        return next((a.link for a in self._present if a.state is State.ACTIVE), None)
 
     @property
     def last_error(self) -> str | None:
         """Why a link of it is not attached."""
-        return next((a.last_error for a in self.attachments.values() if a.last_error), None)
+        return next((a.last_error for a in self._present if a.last_error), None)
+
+    @property
+    def _present(self) -> Iterator[Attachment]:
+        """Those on connections that have not ended."""
+        return (a for connection, a in self.attachments.items() if not connection.leaving)
+
+
+class Container:
+    """An open route-container connection, and the auto-links on it."""
+
+    __slots__ = ("attachments", "connection", "failed", "missing")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.attachments: dict[AutoLink, Attachment] = {}
+        self.missing: Iterator[AutoLink] = iter(())
+        """Auto-links that are attached next, but for those that are here already."""
+        self.failed: deque[Attachment] = deque()
+        """Those to be attached again now."""
 
 
 class AutoLinks:
@@ -93,14 +116,13 @@ class AutoLinks:
         self.all: list[AutoLink] = []
         """In the order of the configuration."""
         self._by_link: dict[Link, Attachment] = {}
-        self._by_connection: dict[str, list[AutoLink]] = {}
-        """Those that name a connector or listener, by that."""
-        self._by_container: dict[str, list[AutoLink]] = {}
-        """Those that name a container only, by that."""
-        self._containers: dict[Connection, None] = {}
-        """Open route-container connections."""
+        self._by_place: dict[tuple[str | None, str | None], list[AutoLink]] = {}
+        """By the connector or listener and the container that they name."""
+        self._containers: dict[Connection, Container] = {}
+        self.turns = Turns(core, call_later, self._attach_next)
         self._call_later = call_later
         core.observers.append(self)
+        core.lost.append(self._connection_lost)
 
     def configure(self, configs: Iterable[AutoLinkConfig]) -> None:
         """Have these auto-links and no others; those that are the same as before go on undisturbed."""
@@ -109,15 +131,14 @@ class AutoLinks:
         for gone in before.keys() - set(wanted):
             self._remove(before[gone])
         self.all = [before.get(one) or AutoLink(*one) for one in wanted]
-        self._by_connection, self._by_container = {}, {}
+        self._by_place = {}
         for auto_link in self.all:
-            named, contained = auto_link.config.connection, auto_link.config.container_id
-            if named is not None:
-                self._by_connection.setdefault(named, []).append(auto_link)
-            elif contained is not None:
-                self._by_container.setdefault(contained, []).append(auto_link)
-        for connection in self._containers:
-            self._attach_all(connection)
+            place = auto_link.config.connection, auto_link.config.container_id
+            if place != (None, None):
+                self._by_place.setdefault(place, []).append(auto_link)
+        self.turns.configured(len(self.all))
+        for container in self._containers.values():
+            self._attach_missing(container)
 
     def _phase(self, config: AutoLinkConfig) -> int:
         """As configured; else IN links are behind the first waypoint of an address that has phases."""
@@ -130,27 +151,38 @@ class AutoLinks:
 
     def _remove(self, auto_link: AutoLink) -> None:
         attachments, auto_link.attachments = auto_link.attachments, {}
-        for attachment in attachments.values():
+        for connection, attachment in attachments.items():
+            self._containers[connection].attachments.pop(auto_link, None)
             link, attachment.link = attachment.link, None
             if link is not None:
                 del self._by_link[link]
                 self.core.port.detach_link(link)
 
-    def _belonging_to(self, connection: Connection) -> list[AutoLink]:
-        return [
-            auto_link
-            for auto_link in (
-                *self._by_connection.get(connection.endpoint, ()),
-                *self._by_container.get(connection.container, ()),
-            )
-            if auto_link.config.container_id in (None, connection.container)
+    def _attach_missing(self, container: Container) -> None:
+        """Attach, in turn, the auto-links that belong on a connection and are not there."""
+        name, endpoint = container.connection.container, container.connection.endpoint
+        found = [
+            self._by_place.get(place, ()) for place in ((endpoint, None), (endpoint, name), (None, name))
         ]
+        container.missing = chain.from_iterable(found)
+        if any(found) and not container.connection.leaving:
+            self.turns.wait(container.connection)
 
-    def _attach_all(self, connection: Connection) -> None:
-        for auto_link in self._belonging_to(connection):
-            if connection not in auto_link.attachments:
-                attachment = auto_link.attachments[connection] = Attachment(auto_link, connection)
+    def _attach_next(self, connection: Connection) -> bool:
+        """Attach the next auto-link on a connection; False if there is none."""
+        container = self._containers[connection]
+        while container.failed:
+            attachment = container.failed.popleft()
+            if self._is_current(attachment):
                 self._attach(attachment)
+                return True
+        for auto_link in container.missing:
+            if auto_link not in container.attachments:
+                attachment = Attachment(auto_link, connection)
+                container.attachments[auto_link] = auto_link.attachments[connection] = attachment
+                self._attach(attachment)
+                return True
+        return False
 
     # Attaching
 
@@ -209,26 +241,35 @@ class AutoLinks:
 
     def _retry(self, attachment: Attachment) -> None:
         if self._is_current(attachment):
-            self._attach(attachment)
+            self._containers[attachment.connection].failed.append(attachment)
+            self.turns.wait(attachment.connection)
 
     @staticmethod
     def _is_current(attachment: Attachment) -> bool:
-        return attachment.auto_link.attachments.get(attachment.connection) is attachment
+        connection = attachment.connection
+        return not connection.leaving and attachment.auto_link.attachments.get(connection) is attachment
 
     # Observer of the core
 
     def connection_opened(self, connection: Connection) -> None:
         """Attach what belongs on it."""
         if connection.role is Role.ROUTE_CONTAINER:
-            self._containers[connection] = None
-            self._attach_all(connection)
+            self._containers[connection] = container = Container(connection)
+            self.turns.opened(connection)
+            self._attach_missing(container)
+
+    def _connection_lost(self, connection: Connection) -> None:
+        """Nothing more is attached, and what is attached goes step by step."""
+        if connection in self._containers:
+            self.turns.leave(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """There is nothing to attach to until it returns."""
-        if connection.role is Role.ROUTE_CONTAINER:
-            self._containers.pop(connection, None)
-            for auto_link in self._belonging_to(connection):
-                auto_link.attachments.pop(connection, None)
+        container = self._containers.pop(connection, None)
+        if container is not None:
+            self.turns.closed(connection)
+            for auto_link in container.attachments:
+                del auto_link.attachments[connection]
 
     def link_unbound(self, link: Link) -> None:
         """Detached by the container, or gone with its connection."""
@@ -236,6 +277,10 @@ class AutoLinks:
         if attachment is None:
             return
         attachment.link, attachment.state = None, State.FAILED
+        if link.connection.leaving:
+            del attachment.auto_link.attachments[link.connection]
+            del self._containers[link.connection].attachments[attachment.auto_link]
+            return
         self._call_later(0.0, lambda: self._detached(attachment))  # when all is known of the connection
 
     def link_bound(self, link: Link) -> None:

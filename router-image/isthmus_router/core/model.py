@@ -62,6 +62,7 @@ class Connection:
         "io",
         "kept_bytes",
         "last_delivery",
+        "leaving",
         "link_capacity",
         "links",
         "max_message_size",
@@ -142,6 +143,8 @@ class Connection:
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()
+        self.leaving = False
+        """It has ended, and its links are removed step by step: nothing is attached on it."""
         self.parked_bytes = 0
         """Of all OUT links together."""
         self.relayed_waiting = 0

@@ -118,8 +118,8 @@ class RouterCore:
         """Called when an address gains its first, or loses its last, consumer on this router."""
         self.took_over: Callable[[Connection, Connection], None] | None = None
         """Called when a connection between routers takes the place of another one, to the same peer or not."""
-        self.lost: Callable[[Connection], None] | None = None
-        """Called when a connection is lost that still has many links, but none that stand."""
+        self.lost: list[Callable[[Connection], None]] = []
+        """Called when a connection has ended that still has many links, but none that stand (`Connection.leaving`)."""
         self._port: Port | None = None
 
     @property
@@ -148,8 +148,14 @@ class RouterCore:
 
     def connection_lost(self, connection: Connection) -> None:
         """The connection is gone, and its links go in steps; `connection_closed` comes after the last one."""
-        if self.lost is not None:
-            self.lost(connection)
+        connection.leaving = True
+        for lost in self.lost:
+            lost(connection)
+
+    @property
+    def open_connections(self) -> list[Connection]:
+        """The connections that have not ended."""
+        return [connection for connection in self.connections.values() if not connection.leaving]
 
     def connection_closed(self, connection: Connection) -> None:
         """The connection is gone; all its links go with it."""

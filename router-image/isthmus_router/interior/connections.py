@@ -75,7 +75,7 @@ class NeighbourConnections:
         self._abandoned = AbandonedConnections(lambda: core.port, self.groups, call_later, regroup)
         core.observers.append(self)
         core.link_handlers.append(self._take_link)
-        core.lost = self.connection_closed
+        core.lost.append(self.connection_closed)
 
     def leave(self) -> None:
         """Leave the network: neighbours route around this router at once, what is under way goes on.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -44,6 +44,8 @@ MOST_SILENT = 1_000
 NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detaches are not answered")
 MOST_TRIED = 8
 """Connections on which a link is attached if the peers of others have no room for it."""
+FEW = 64
+"""Sections. If more name a container, the router deals with them in steps when the container comes and goes."""
 MOST_COMPARED = 64
 """Containers of which a link goes to the one with the fewest links. With more of them, they take turns."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
@@ -123,6 +125,7 @@ class LinkRouting:
         self._by_connection: dict[str, list[Declaration]] = {}
         self._by_container: dict[str, list[Declaration]] = {}
         core.observers.append(self)
+        core.lost.append(self.connection_closed)
         core.link_handlers.append(self.take_link)
 
     # Which links are routed
@@ -235,7 +238,9 @@ class LinkRouting:
                 (
                     (len(links), declaration, connection)
                     for (declaration, connection), links in route.containers.items()
-                    if connection is not link.connection and connection not in tried
+                    if connection is not link.connection
+                    and connection not in tried
+                    and self._is_open(connection)
                 ),
                 MOST_COMPARED,
             )
@@ -260,11 +265,7 @@ class LinkRouting:
         best = [
             router
             for router, there in route.routers.items()
-            if there
-            and router
-            and router is not origin
-            and router not in tried
-            and router.id in self.core.connections
+            if there and router and router is not origin and router not in tried and self._is_open(router)
         ]
         if not best:
             nodes = [
@@ -281,6 +282,9 @@ class LinkRouting:
         if not best:
             return None
         return best[self._next(route) % len(best)], None
+
+    def _is_open(self, connection: Connection) -> bool:
+        return connection.id in self.core.connections and not connection.leaving
 
     @staticmethod
     def _next(route: LinkRoute) -> int:
@@ -422,14 +426,40 @@ class LinkRouting:
 
     # Observer of the core
 
-    def _serve(self, connection: Connection) -> None:
-        for declaration in (
+    def _declared(self, connection: Connection) -> list[Declaration]:
+        """The sections that name a container, or its connector or listener."""
+        return [
             *self._by_connection.get(connection.endpoint, ()),
             *self._by_container.get(connection.container, ()),
-        ):
-            if connection not in declaration.destinations and declaration.takes(connection):
+        ]
+
+    def _serve(self, connection: Connection) -> None:
+        declared = self._declared(connection)
+        self._in_steps(self._serve_each(connection, declared), len(declared))
+
+    def _serve_each(self, connection: Connection, declared: list[Declaration]) -> Iterator[None]:
+        for declaration in declared:
+            if connection not in self._containers:
+                return
+            missing = connection not in declaration.destinations and declaration.takes(connection)
+            if missing and not declaration.is_removed:
                 declaration.serve(connection)
                 self._changed(declaration)
+            yield
+
+    def _leave_each(self, connection: Connection, declared: list[Declaration]) -> Iterator[None]:
+        for declaration in declared:
+            if declaration.leave(connection):
+                self._changed(declaration)
+            yield
+
+    def _in_steps(self, steps: Iterator[None], count: int) -> None:
+        """Take `count` steps now if they are few, or between other work."""
+        if count > FEW:
+            self.core.port.work(steps)
+        else:
+            for _ in steps:
+                pass
 
     def connection_opened(self, connection: Connection) -> None:
         """A container may have come."""
@@ -440,15 +470,10 @@ class LinkRouting:
     def connection_closed(self, connection: Connection) -> None:
         """A container may have gone: nobody is told to attach there any more."""
         self.made.connection_closed(connection)
-        if connection not in self._containers:
-            return
-        del self._containers[connection]
-        for declaration in (
-            *self._by_connection.get(connection.endpoint, ()),
-            *self._by_container.get(connection.container, ()),
-        ):
-            if declaration.leave(connection):
-                self._changed(declaration)
+        if connection in self._containers:
+            del self._containers[connection]
+            declared = self._declared(connection)
+            self._in_steps(self._leave_each(connection, declared), len(declared))
 
     def link_unbound(self, link: Link) -> None:
         """A half of a routed link is gone, after both ends have detached it or without."""

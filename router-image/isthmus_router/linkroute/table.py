@@ -116,6 +116,11 @@ class Declaration:
         return True
 
     @property
+    def is_removed(self) -> bool:
+        """Whether the routes do not have it any more."""
+        return not any(self in route.declarations for route in self.routes)
+
+    @property
     def is_own(self) -> bool:
         """Whether the container made it for its own connection."""
         return bool(self.pattern)

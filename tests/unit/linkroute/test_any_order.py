@@ -11,6 +11,7 @@ from tests.unit.linkroute.peers import Peer, PeerLink
 
 from isthmus_router.core.terms import Condition
 from isthmus_router.linkroute import edges as exchanges
+from isthmus_router.linkroute import routing
 
 REASON = Condition("test:reason", "as it pleases")
 CONDITIONS = {"qd:no-route-to-dest", "qd:routed-link-lost", REASON.name}
@@ -38,9 +39,14 @@ arriving = st.integers(0, 3)
 class RoutedNetwork(RuleBasedStateMachine):
     """Random events, frame by frame; `comes_to_rest` checks the whole network."""
 
-    @initialize(shape=st.sampled_from(SHAPES), most_news=st.sampled_from((1, exchanges.MOST_NEWS)))
-    def build(self, shape: tuple[str, ...], most_news: int) -> None:
+    @initialize(
+        shape=st.sampled_from(SHAPES),
+        most_news=st.sampled_from((1, exchanges.MOST_NEWS)),
+        few=st.sampled_from((0, routing.FEW)),
+    )
+    def build(self, shape: tuple[str, ...], most_news: int, few: int) -> None:
         self.changed = pytest.MonkeyPatch()
+        self.changed.setattr(routing, "FEW", few)
         self.changed.setattr(exchanges, "MOST_NEWS", most_news)
         self.names = sorted(set("".join(shape)))
         interiors = [name for name in self.names if name.isupper()]

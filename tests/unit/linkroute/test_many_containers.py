@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from tests.unit.core.router_in_memory import RouterInMemory
+from tests.unit.linkroute.network import section
 
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
 from isthmus_router.linkroute.made import FEW
+from isthmus_router.linkroute.routing import FEW as FEW_SECTIONS
 from isthmus_router.linkroute.routing import MOST_COMPARED, LinkRouting
 
 MANY = 3 * MOST_COMPARED
@@ -77,3 +79,60 @@ def test_one_link_route_ends_in_each_step_when_a_connection_with_many_ends() -> 
     assert len(routes) == 1
     router.core.connection_closed(other)
     assert not routes
+
+
+def container(router: RouterInMemory, number: int) -> Connection:
+    opened = Connection(number, Role.ROUTE_CONTAINER, incoming=True, name="peer", container="shelf")
+    router.core.connection_opened(opened)
+    return opened
+
+
+def test_a_container_of_many_sections_comes_and_goes_in_steps() -> None:
+    router = RouterInMemory()
+    routing = LinkRouting(router.core, lambda: 0.0, lambda *_: None)
+    routing.configure(section(f"q{number}", "in", container_id="shelf") for number in range(3 * FEW_SECTIONS))
+    client = router.connection()
+    link = Link(1, client, Direction.IN, "1", source=Terminus(), target=Terminus("q1"))
+
+    def offered() -> int:
+        return sum(route.offered for route in routing.table.all.values())
+
+    first = container(router, 1001)
+    assert offered() == 0
+    for served in range(1, 6):
+        assert router.port.step()
+        assert offered() == served
+    routing.configure(
+        section(f"q{number}", "in", container_id="shelf") for number in range(1, 2 * FEW_SECTIONS)
+    )
+    while router.port.step():
+        pass
+    assert offered() == len(routing.table.all) == 2 * FEW_SECTIONS - 1
+    route = routing.table.find("q1", Direction.IN)
+    assert route is not None
+    assert routing._container(route, link, ()) is not None
+    router.core.connection_closed(first)
+    assert routing._container(route, link, ()) is None, "it is gone, and what leads there goes in steps"
+    before = offered()
+    while router.port.step():
+        assert before - 1 <= offered() <= before
+        before = offered()
+    assert before == 0
+    router.core.connection_closed(container(router, 1002))
+    while router.port.step():
+        pass
+    assert offered() == 0
+
+
+def test_no_link_is_routed_to_a_container_whose_links_are_removed_in_steps() -> None:
+    router = RouterInMemory()
+    routing = LinkRouting(router.core, lambda: 0.0, lambda *_: None)
+    routing.configure([section("q", "in", container_id="shelf")])
+    shelf = container(router, 1001)
+    (route,) = routing.table.all.values()
+    assert route.offered
+    router.core.connection_lost(shelf)
+    assert not route.offered
+    routing.configure([section("q", "in", container_id="shelf"), section("r", "in", container_id="shelf")])
+    assert [route.offered for route in routing.table.all.values()] == [False, False]
+    router.core.connection_closed(shelf)
