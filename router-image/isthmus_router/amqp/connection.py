@@ -34,7 +34,6 @@ from isthmus_router.amqp.terminus import size_of_link
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition
 from isthmus_router.engine_log import transports_with_errors, watch_transport
 from isthmus_router.groups.certificates import is_named
@@ -485,13 +484,11 @@ class AmqpConnection(ConnectionState):
         self.finish()
 
     def leave_core(self) -> None:
-        """All links are gone. Where many go at a time, they go one after the other, between other things; not those of
-        an uplink."""
+        """All links are gone. Where many go at a time, they go one after the other, between other things."""
         if self.core is None:
             return
         core, self.core = self.core, None
-        in_steps = core.role is not Role.EDGE or core.incoming
-        if in_steps and not self.driver.may_forget_at_once(len(self.links)):
+        if not self.driver.may_forget_at_once(len(self.links)):
             # The other router may be back before the last step, and others find another way: what they use goes first.
             self._forget([link for link in self.links.values() if link.stands])
             self.driver.core.connection_lost(core)

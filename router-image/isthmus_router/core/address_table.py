@@ -77,6 +77,7 @@ class AddressTable(dict[str, Address]):
             address.invalidate()
             address.client_routes.clear()  # which refer to it: all would wait for a full collection of garbage
             self._planner.planned.discard(address)
+            self._planner.concerned.discard(address)
             del self[address.key]
             if address.key[0] in LINK_ROUTES and self.link_route_forgotten is not None:
                 self.link_route_forgotten(address)

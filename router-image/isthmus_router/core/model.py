@@ -16,6 +16,7 @@ from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.terms import (
     CAPABILITY_STREAMING_LINKS,
+    RESERVED_PREFIX,
     Condition,
     Direction,
     LinkType,
@@ -144,7 +145,7 @@ class Connection:
         self.io = io
         self.links: set[Link] = set()
         self.leaving = False
-        """It has ended, and its links are removed step by step: nothing is attached on it."""
+        """It has ended; some of its links may still be there, and are removed step by step. Nothing is attached on it."""
         self.parked_bytes = 0
         """Of all OUT links together."""
         self.relayed_waiting = 0
@@ -455,8 +456,13 @@ class Link:
     @property
     def stands(self) -> bool:
         """Whether other routers find this one, and are found, by the link: one for control, for a priority of messages
-        between interior routers, or the downlink of an edge."""
-        return self.type is not LinkType.ENDPOINT and not self.streaming
+        between interior routers, or on an uplink all that are not for one address."""
+        if self.type is not LinkType.ENDPOINT:
+            return not self.streaming
+        if not self.proxy:
+            return False
+        address = (self.source if self.incoming else self.target).address
+        return address is None or address.startswith(RESERVED_PREFIX)
 
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""

@@ -45,6 +45,8 @@ class RoutePlanner:
         """On an edge: the anonymous OUT link that takes what has no destination here."""
         self.planned: set[Address] = set()
         """Addresses to which routes have been made, and those of link routes: whom a change of paths may concern."""
+        self.concerned: set[Address] = set()
+        """On an edge: those with routes that a change of the uplink concerns."""
         self.unknown = Address("", Treatment.UNAVAILABLE)
         """Owner of routes to keys without an address; they become invalid when any address is created."""
 
@@ -243,11 +245,12 @@ class RoutePlanner:
 
     def _also_uplink(self, address: Address, origin: Link | None) -> bool:
         """On an edge: whether a multicast needs the uplink besides its receivers, unless they have a proxy link."""
-        return (
-            self.uplink is not None
-            and address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
-            and (origin is None or (origin.address is None and origin.connection.role is not Role.EDGE))
-        )
+        if not self.edge or address.treatment not in {Treatment.MULTICAST, Treatment.FLOOD}:
+            return False
+        if origin is not None and (origin.address is not None or origin.connection.role is Role.EDGE):
+            return False
+        self.concerned.add(address)
+        return self.uplink is not None
 
     def _fallback(self, address: Address, origin: Link | None, prefix: bytes) -> Route:
         """Nobody here: on an edge the uplink may take it; else there is no route.
@@ -263,7 +266,11 @@ class RoutePlanner:
         """On an edge: the uplink, if it may take what comes from there."""
         proxied = origin is not None and origin.address is not None and address.key != AddressClass.ROUTER
         from_uplink = origin is not None and origin.connection.role is Role.EDGE
-        return None if proxied or from_uplink else self.uplink
+        if proxied or from_uplink or not self.edge:
+            return None
+        if address is not self.unknown:
+            self.concerned.add(address)
+        return self.uplink
 
     def prefix(
         self, origin: Link | None, annotations: RouterAnnotations | None, *, resends: bool = False

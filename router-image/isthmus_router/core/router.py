@@ -161,6 +161,7 @@ class RouterCore:
         """The connection is gone; all its links go with it."""
         if self.connections.pop(connection.id, None) is None:
             return
+        connection.leaving = True
         self.counters.connections_closed += 1
         for link in list(connection.links):
             self.link_closed(link)
@@ -444,7 +445,8 @@ class RouterCore:
         """On an edge: the uplink came, went or changed."""
         self.planner.uplink = link
         self.planner.unknown.invalidate()
-        for address in list(self.planner.planned):
+        concerned, self.planner.concerned = self.planner.concerned, set()
+        for address in concerned:
             if address.key == AddressClass.ROUTER:
                 self._reachability.destinations_changed(address)
             else:

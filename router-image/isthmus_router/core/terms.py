@@ -33,6 +33,8 @@ class Outcome(StrEnum):
     """It has failed, and may be tried again."""
 
 
+RESERVED_PREFIX = "_$qd."
+"""Of the addresses of links between an edge and an interior router that are not for messages."""
 COORDINATOR = "$coordinator"
 """The address by which links to a transaction coordinator are routed."""
 CAPABILITY_CONTROL = "qd.router"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isthmus_router.core.model import Connection
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.address_proxy import AddressProxy
@@ -41,6 +42,12 @@ def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
     manager = ConnectionManager(proxy, call_later)
     proxy.on_fitness_changed = manager.preference_changed
     core.observers.append(manager)
+
+    def lost(connection: Connection) -> None:
+        proxy.connection_closed(connection)
+        manager.connection_closed(connection)
+
+    core.lost.append(lost)
     return EdgeSide(manager, proxy)
 
 

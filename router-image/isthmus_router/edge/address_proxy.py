@@ -4,6 +4,8 @@ Clients of an edge take part in the network through proxies. While clients here 
 one out-proxy for it; it becomes a destination of the address when the interior says so (address tracking), so
 that clients get credit only while somebody can receive. While clients here consume from it there is one
 in-proxy, a plain consumer in the interior's eyes. What has no destination here goes to the anonymous uplink.
+On a new uplink the proxies of all addresses are opened, in steps if there are many: each step does for one address what
+is to be done by then, whatever has happened since the first one.
 
 Source: the edge address proxy of the skupper-router family.
 """
@@ -11,7 +13,7 @@ Source: the edge address proxy of the skupper-router family.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from isthmus_router.core.address import Address, normalise
@@ -19,8 +21,9 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Condition
-from isthmus_router.edge.messages import RESERVED_PREFIX, EdgeMessageError, decode_tracking
+from isthmus_router.core.terms import RESERVED_PREFIX, Condition
+from isthmus_router.edge.messages import EdgeMessageError, decode_tracking
+from isthmus_router.edge.steps import begin
 from isthmus_router.edge.uplink import Uplink
 
 log = logging.getLogger("ROUTER_CORE")
@@ -109,19 +112,19 @@ class AddressProxy:
             self._change_to(uplink)
 
     def _change_to(self, uplink: Uplink) -> None:
-        """Open all links on an uplink, then give up those on the one it replaces, if any."""
+        """Open all links on an uplink, and give up those on the one it replaces, if any."""
         replaced, self.uplink = self.uplink, uplink
         uplink.connection.superseded = False
         self._repair_seconds = FIRST_REPAIR_SECONDS
-        self._open_links(uplink)
         if replaced is not None:
             self._replaced.append(replaced)
+        self._open_links(uplink)
+        if replaced is not None:
             replaced.connection.superseded = True
             self._hand_over(replaced, replaced.anonymous, uplink.anonymous)
             if self.core.took_over is not None:
                 self.core.took_over(uplink.connection, replaced.connection)
             replaced.give_way()
-            self._call_later(GIVE_WAY_SECONDS, lambda: self._end(replaced))
 
     def _fitness_changed(self) -> None:
         if self.on_fitness_changed is not None:
@@ -136,20 +139,38 @@ class AddressProxy:
 
     def _open_links(self, uplink: Uplink) -> None:
         uplink.open_standing()
-        for key, demand in self.demands.items():
-            if demand.producers:
-                uplink.add_out_proxy(key)
-            if demand.consumers:
-                uplink.add_in_proxy(key)
+        begin(self.core.port, self._open_proxies(uplink))
         if self.core.uplink is not uplink.anonymous:
             self.core.set_uplink(uplink.anonymous)
         if self.on_uplink is not None:
             self.on_uplink(uplink.connection)
 
-    def _end(self, replaced: Uplink) -> None:
+    def _open_proxies(self, uplink: Uplink) -> Iterator[None]:
+        """Open those that are missing, as long as the uplink is in use. Those on replaced uplinks follow."""
+        for key in list(self.demands):
+            if uplink is not self.uplink:
+                return  # another job opens them on the one that is in use now, if any
+            demand = self.demands.get(key)
+            if demand is not None:
+                if demand.producers:
+                    uplink.add_out_proxy(key)
+                if demand.consumers:
+                    uplink.add_in_proxy(key)
+            for replaced in self._replaced:
+                replaced.finish_in_proxy(key)
+            yield
+        if uplink is self.uplink:
+            for replaced in self._replaced:
+                self._end_later(replaced)
+
+    def _end_later(self, replaced: Uplink) -> None:
+        self._call_later(GIVE_WAY_SECONDS, lambda: begin(self.core.port, self._end(replaced)))
+
+    def _end(self, replaced: Uplink) -> Iterator[None]:
         """What the interior has not spoken of by now has no consumers."""
         for key in list(replaced.out_proxies):
             replaced.remove_out_proxy(key)
+            yield
         if replaced in self._replaced:
             self._replaced.remove(replaced)
 
@@ -196,9 +217,12 @@ class AddressProxy:
             uplink.bind(key)
         else:
             uplink.unbind(key)
+        new = uplink.out_proxies.get(key)
+        if reachable and new is None:
+            return  # said of an earlier one on the same connection; that on a replaced uplink serves until it is there
         for replaced in self._replaced:
             if reachable:
-                self._hand_over(replaced, replaced.out_proxies.get(key), uplink.out_proxies.get(key))
+                self._hand_over(replaced, replaced.out_proxies.get(key), new)
             replaced.remove_out_proxy(key)
 
     def _hand_over(self, replaced: Uplink, old: Link | None, new: Link | None) -> None:
@@ -252,6 +276,8 @@ class AddressProxy:
             demand.consumers -= 1
             if demand.consumers == 0 and self.uplink is not None:
                 self.uplink.remove_in_proxy(key)
+                for replaced in self._replaced:
+                    replaced.finish_in_proxy(key)
         if not demand.producers and not demand.consumers:
             del self.demands[key]
 
@@ -272,7 +298,7 @@ class AddressProxy:
         """Observer interface: the connection manager chooses the uplink."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """One that is to be replaced, or was, may be gone for good."""
+        """One that is to be replaced, or was, may be gone for good. Called again when the last of its links is."""
         if self._candidate is not None and self.uplink is not None and self.uplink.connection is connection:
             self.uplink = None
             candidate, self._candidate = self._candidate, None

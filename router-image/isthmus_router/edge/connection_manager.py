@@ -31,7 +31,7 @@ class UplinkUser(Protocol):
         """`connection` is the active one from now on, also when another was and still is open."""
 
     def uplink_lost(self, connection: Connection) -> None:
-        """The active connection is closed; its links are gone."""
+        """The active connection is closed; its links are gone, or are removed one after the other."""
 
 
 class ConnectionManager:
@@ -73,6 +73,7 @@ class ConnectionManager:
         if connection is not self.active:
             return
         self.active = None
+        connection.active = False
         self._user.uplink_lost(connection)
         if not self.standbys:
             log.warning("edge uplink lost, none in reserve", extra=_described(connection))

@@ -12,7 +12,6 @@ from isthmus_router.core.mesh import MESH_ID_LENGTH
 from isthmus_router.message.control import BodyKind, Header, Message, decode_message, encode_message
 from isthmus_router.message.types import Symbol
 
-RESERVED_PREFIX = "_$qd."
 TRACKING_ADDRESS = "_$qd.edge_addr_tracking"
 MESH_DISCOVERY_ADDRESS = "_$qd.mesh_discovery"
 

@@ -1,13 +1,14 @@
 """The links an edge opens on its active connection: four standing ones, proxies by address and direction.
 
 A replaced uplink's links are not cut off with deliveries under way: they take no new ones, and stay until those
-that they have are done, within a limit. So do out-proxies whose last producer is gone.
+that they have are done, within a limit. So do out-proxies whose last producer is gone. What concerns the proxies of
+all addresses is done in steps, if there are many.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 from isthmus_router.core.address import AddressClass
 from isthmus_router.core.configured import is_of_flow_records
@@ -20,6 +21,7 @@ from isthmus_router.edge.messages import (
     TRACKING_ADDRESS,
     encode_mesh_announcement,
 )
+from isthmus_router.edge.steps import begin
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -75,6 +77,10 @@ class Uplink:
         self.finishing: dict[Link, float] = {}
         """Links no longer used, with the seconds they have left."""
         self._check_seconds = FIRST_CHECK_SECONDS
+        self._is_checked = False
+        """Whether these are looked at, or will be."""
+        self._doubtful: dict[str, None] = {}
+        """Keys of out-proxies that are to be unbound, as the tracking link that spoke of them is gone."""
         self._on_tracking = on_tracking
         self._call_later = call_later
         self._refusals: set[tuple[str | None, str]] = set()
@@ -201,8 +207,15 @@ class Uplink:
         """The last local consumer is gone."""
         self._detach(self.in_proxies.pop(key, None))
 
+    def finish_in_proxy(self, key: str) -> None:
+        """Another uplink has taken over for the local consumers."""
+        link = self.in_proxies.pop(key, None)
+        if link is not None:
+            self._finish(link)
+
     def bind(self, key: str) -> None:
         """Somebody consumes elsewhere: deliveries to the address may take its out-proxy, if it still exists."""
+        self._doubtful.pop(key, None)
         link = self.out_proxies.get(key)
         if link is not None:
             self.core.bind_consumer(link, self.core.addresses.obtain(key))
@@ -237,19 +250,19 @@ class Uplink:
     # The end of links
 
     def give_way(self) -> None:
-        """Another uplink is active: end everything but the out-proxies.
+        """Another uplink is active: end everything but the proxies.
 
-        They serve until the interior has spoken of them on the new uplink.
+        In-proxies serve until the new uplink has one for the address, out-proxies until the interior has spoken of them
+        there.
         """
         self._gave_way = True
         tracking, self.tracking = self.tracking, None
         downlink, self.downlink = self.downlink, None
-        in_proxies, self.in_proxies = self.in_proxies, {}
         anonymous, self.anonymous = self.anonymous, None
         discovery, self.discovery = self.discovery, None
         if tracking is not None and tracking not in self._unanswered:
             self._detach(tracking)
-        for link in (anonymous, discovery, downlink, *in_proxies.values()):
+        for link in (anonymous, discovery, downlink):
             if link is not None and link not in self._unanswered:
                 self._finish(link)
 
@@ -262,8 +275,10 @@ class Uplink:
         if link is self.tracking:
             self.tracking = None
             # Nobody says any more what can be reached; the interior will tell all again on the next link.
-            for key in self.out_proxies:
-                self.unbind(key)
+            goes_on = bool(self._doubtful)
+            self._doubtful.update(dict.fromkeys(self.out_proxies))
+            if not goes_on:
+                begin(self.core.port, self._unbind_doubtful())
         elif link is self.discovery:
             self.discovery = None
         elif link is self.anonymous:
@@ -280,6 +295,11 @@ class Uplink:
             del proxies[key]
         return True
 
+    def _unbind_doubtful(self) -> Iterator[None]:
+        while self._doubtful and not self.connection.leaving:
+            self.unbind(self._doubtful.popitem()[0])
+            yield
+
     def _detach(self, link: Link | None) -> None:
         if link is not None and link in link.connection.links:
             self.core.port.detach_link(link)
@@ -294,22 +314,33 @@ class Uplink:
         if self._idle(link):
             self._detach(link)
             return
-        if not self.finishing:
+        self.finishing[link] = FINISH_SECONDS
+        if not self._is_checked:
+            self._is_checked = True
             self._check_seconds = FIRST_CHECK_SECONDS
             self._call_later(self._check_seconds, self._check_idle)
-        self.finishing[link] = FINISH_SECONDS
 
     def _check_idle(self) -> None:
-        for link, left in list(self.finishing.items()):
+        begin(self.core.port, self._check())
+
+    def _check(self) -> Iterator[None]:
+        """Detach those of the links no longer used that are idle, and look at the others again later."""
+        for link in list(self.finishing):
+            left = self.finishing.get(link)
+            if left is None:
+                continue  # it has been detached since the first step
             late = left <= 0 and not link.unsettled
             if late or link not in link.connection.links or self._idle(link):
                 del self.finishing[link]
                 self._detach(link)
             elif link.stream is None:
                 self.finishing[link] = left - self._check_seconds
-        if self.finishing:
+            yield
+        if self.finishing and not self.connection.leaving:
             self._check_seconds = min(2 * self._check_seconds, LAST_CHECK_SECONDS)
             self._call_later(self._check_seconds, self._check_idle)
+        else:
+            self._is_checked = False
 
     def _idle(self, link: Link) -> bool:
         if link.load() > 0 or link.stream is not None:

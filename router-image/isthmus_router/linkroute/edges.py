@@ -437,7 +437,7 @@ class EdgeLinkRoutes:
             self._call_later(REPAIR_SECONDS, lambda: self._repair(link.connection))
 
     def _repair(self, connection: Connection) -> None:
-        if connection is self._uplink and connection.id in self.core.connections:
+        if connection is self._uplink and not connection.leaving:
             self.use(connection)
 
     def connection_opened(self, connection: Connection) -> None:

@@ -72,6 +72,7 @@ class MemoryPort:
     ) -> Link:
         end = self.router.ends[connection]
         assert connection.id in self.router.core.connections, "link opened on a connection that is not open"
+        assert not connection.leaving, "link opened on a connection that has ended"
         link = self.router.network.link(connection, direction, source, target)
         link.type = link_type
         if capacity is not None:
@@ -248,10 +249,12 @@ class Router:
         self.core.link_closed(link)
 
     def close_connection(self, connection: Connection) -> None:
-        """A connection is lost, as its driver reports it: that of an edge link by link, its downlinks first."""
-        if connection.role is Role.EDGE and connection.incoming:
-            for link in [link for link in connection.links if link.type is LinkType.EDGE_DOWNLINK]:
-                self.close_link(link)
+        """A connection is lost, as its driver reports it: all at a time, or link by link."""
+        if connection.role is Role.EDGE and (connection.incoming or self.network.uplinks_go_in_steps):
+            for link in sorted(connection.links, key=lambda link: link.id):
+                if link.stands:
+                    self.close_link(link)
+            self.core.connection_lost(connection)
             self.port.work(self._leave(connection))
         else:
             for _ in self._leave(connection):
@@ -278,6 +281,8 @@ class Network:
         self.routers: dict[str, Router] = {}
         self.ends: list[End] = []
         self.now = 0.0
+        self.uplinks_go_in_steps = False
+        """Whether an edge removes the links of a lost uplink one after the other, as those of other connections."""
         self.jobs: deque[Iterator[None]] = deque()
         """Long pieces of work of all routers."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []

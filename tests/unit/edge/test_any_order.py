@@ -2,13 +2,14 @@
 
 Two interiors that do not know each other, two edges with connections to either, clients everywhere. Frames wait
 in queues, so that attaches, detaches, tracking messages and lost connections overtake each other in any way that
-they can on real connections. Routers look at the producers of an address within the event that concerns them, or in
-steps, between which anything may happen.
+they can on real connections. Routers look at the producers of an address, and edges at all addresses, within the event
+that concerns them, or in steps, between which anything may happen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from unittest.mock import patch
 
 import pytest
@@ -20,8 +21,8 @@ from tests.unit.edge.network import Network, Router
 from isthmus_router.core import reachability
 from isthmus_router.core.model import Link
 from isthmus_router.core.receivers import RouteKind
-from isthmus_router.core.terms import Direction, LinkType
-from isthmus_router.edge.messages import RESERVED_PREFIX
+from isthmus_router.core.terms import RESERVED_PREFIX, Direction, LinkType
+from isthmus_router.edge import steps
 
 IN, OUT = Direction.IN, Direction.OUT
 ADDRESSES = ("x", "y")
@@ -248,18 +249,24 @@ test_any_order_of_events = EdgeNetwork.TestCase
 
 
 class EdgeNetworkInSteps(EdgeNetwork):
-    """Routers that look at all producers in steps."""
+    """Routers that look at all producers in steps, and edges that open and lose proxies in steps."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.at_once = patch.object(reachability, "AT_ONCE", 0)
-        self.at_once.start()
+        self.at_once = ExitStack()
+        for module in (reachability, steps):
+            self.at_once.enter_context(patch.object(module, "AT_ONCE", 0))
+
+    @initialize()
+    def build(self) -> None:
+        super().build()
+        self.network.uplinks_go_in_steps = True
 
     def teardown(self) -> None:
         try:
             super().teardown()
         finally:
-            self.at_once.stop()
+            self.at_once.close()
 
 
 EdgeNetworkInSteps.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
@@ -273,7 +280,7 @@ EVENTS = ("producer", "consumer", "to the edge", "to the interior", "tracking lo
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
 def test_any_interleaving_on_one_address(at_once: int, events: list[str]) -> None:
     """A producer here and a consumer there come and go while frames are under way."""
-    with patch.object(reachability, "AT_ONCE", at_once):
+    with patch.object(reachability, "AT_ONCE", at_once), patch.object(steps, "AT_ONCE", at_once):
         interleave(events)
 
 
