@@ -17,6 +17,7 @@ from tests.security.support.frames import Flood, attach, begin, opening
 pytestmark = pytest.mark.timeout(600)
 
 RECEIVERS, SENDERS, OF_A_SESSION = 12_000, 6_000, 200
+ROUNDS = 2
 MOST_CPU_SECONDS = 0.05
 PATIENCE = 120
 
@@ -59,14 +60,17 @@ def test_uplink_that_comes_and_goes(either_kernel: Callable[[], Routers]) -> Non
         links(edge, "sent", SENDERS, receiver=False),
     ):
         reaches(edge, "edge_proxied_addresses", RECEIVERS + SENDERS)
-        with Canary(edge) as lost:
-            interior.kill()
-            eventually(
-                lambda: edge.metric("links") < RECEIVERS + SENDERS + 100, "links are removed", PATIENCE
-            )
-        with Canary(edge) as back:
-            interior.start()
-            reaches(edge, "edge_proxied_addresses", RECEIVERS + SENDERS)
-    for canary in (lost, back):
-        canary.report.check()
-        assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+        reports = []
+        for _ in range(ROUNDS):
+            with Canary(edge) as lost:
+                interior.kill()
+                eventually(
+                    lambda: edge.metric("links") < RECEIVERS + SENDERS + 100, "links are removed", PATIENCE
+                )
+            with Canary(edge) as back:
+                interior.start()
+                reaches(edge, "edge_proxied_addresses", RECEIVERS + SENDERS)
+            reports += [lost.report, back.report]
+    for report in reports:
+        report.check()
+        assert report.most_cpu_seconds < MOST_CPU_SECONDS, report
