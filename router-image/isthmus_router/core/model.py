@@ -145,7 +145,7 @@ class Connection:
         self.io = io
         self.links: set[Link] = set()
         self.leaving = False
-        """It has ended; some of its links may still be there, and are removed step by step. Nothing is attached on it."""
+        """It has ended; some of its links may still be there, and go step by step. Nothing is attached on it."""
         self.parked_bytes = 0
         """Of all OUT links together."""
         self.relayed_waiting = 0
