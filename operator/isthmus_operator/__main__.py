@@ -43,6 +43,7 @@ async def serve(settings: Settings) -> int:
         instance=settings.identity,
         poll_interval=settings.poll_seconds,
         poll_max_bytes=settings.poll_max_bytes,
+        memory=settings.memory_bytes,
     )
     apart = cluster.apart()
     namespaces = Namespaces(apart, settings.watch_namespaces, reconciler.nudge)

@@ -20,6 +20,7 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from .cluster import ApiError, Cluster, Manifest
+from .contests import MAX_PAUSE_SECONDS, Contests
 from .fields import is_applied
 from .holds import Holds
 from .model import Problem
@@ -238,6 +239,10 @@ class Applier:
         self._cluster = cluster
         self._held = Holds(clock)
         """By identity of the object, with the hash that is not applied, or the uid that is not deleted."""
+        self._contests = Contests(clock)
+        """By identity of the object."""
+        self._made: dict[Identity, tuple[str, str]] = {}
+        """The hash of what this process has last written, and the uid of the object."""
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
@@ -261,12 +266,17 @@ class Applier:
         """Forgets objects other than these."""
         alive = {item["metadata"]["uid"] for item in live.values()}
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
-        if self._held:
-            self._held.retain({*live, *map(identity, desired)})
+        if self._held or self._contests or self._made:
+            keys = {*live, *map(identity, desired)}
+            self._held.retain(keys)
+            self._contests.retain(keys)
+            self._made = {key: item for key, item in self._made.items() if key in keys}
 
     def due(self, since: float) -> float | None:
-        """Return after how many seconds a refused write is due, without those that were due before `since`."""
-        return self._held.due(since)
+        """Return after how many seconds a write is due that was refused, or that waits because somebody else changes
+        the object, without those that were due before `since`."""
+        dues = [due for due in (self._held.due(since), self._contests.due(since)) if due is not None]
+        return min(dues, default=None)
 
     async def converge(
         self,
@@ -329,8 +339,14 @@ class Applier:
             return False
         if self._is_settled(desired, live):
             self._held.remove(key)
+            if self._contests.is_contested(key):
+                outcome.problems.append(_contested(key))
             return True
         usable = live is not None or key[0] not in _AWAITED
+        self._notice(key, desired, live)
+        if self._contests.holds(key):
+            outcome.problems.append(_contested(key))
+            return usable
         refused = self._held.refusal(key, _applied_hash(desired))
         if refused is not None:
             outcome.problems.append(_unwritten(key, refused))
@@ -346,6 +362,16 @@ class Applier:
             return usable
         self._held.remove(key)
         return True
+
+    def _notice(self, key: Identity, desired: Manifest, live: Manifest | None) -> None:
+        """Counts a change or a deletion of an object that this process has written as `desired`."""
+        made, uid = self._made.get(key, ("", ""))
+        if made != _applied_hash(desired):
+            return
+        if live is None:
+            self._contests.changed(key, uid)
+        elif not self._is_current(desired, live):
+            self._contests.changed(key, (live["metadata"]["uid"], version_of(live)))
 
     def _hold(self, key: Identity, content: str, error: ApiError, outcome: Outcome) -> None:
         """A write was refused."""
@@ -384,6 +410,7 @@ class Applier:
         """The API server has made `answer` of `desired`."""
         self._accepted[answer["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(answer))
         self._answers[identity(desired)] = answer
+        self._made[identity(desired)] = _applied_hash(desired), answer["metadata"]["uid"]
 
     def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
         """Whether there is nothing to do: the object is as it should be, or it goes."""
@@ -446,6 +473,15 @@ def _problem(key: Identity, error: ApiError | _ForeignError) -> Problem:
 def _unwritten(key: Identity, error: ApiError) -> Problem:
     """That an object was not written. The reconciliation is tried again soon unless the object alone is to blame."""
     return Problem("ApplyFailed", f'{key[0]} "{key[1]}": {error}', transient=not error.concerns_object)
+
+
+def _contested(key: Identity) -> Problem:
+    text = (
+        f'{key[0]} "{key[1]}": another writer changes or deletes it each time after the operator has written it. The '
+        f"operator waits up to {MAX_PAUSE_SECONDS / 60:.0f} minutes before it writes it again. If another installation "
+        "of the operator watches this namespace, remove the namespace from watchNamespaces of one of them"
+    )
+    return Problem("ContestedObject", text, transient=False)
 
 
 def _applied_hash(manifest: Manifest) -> str:

@@ -57,6 +57,9 @@ class Endpoint:
         return "/".join(parts)
 
 
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 ENDPOINTS = {
     "ServiceAccount": Endpoint("v1", "serviceaccounts"),
     "Secret": Endpoint("v1", "secrets"),
@@ -182,15 +185,18 @@ class Cluster:
 
     async def list(self, kind: str, namespace: str | None, **query: str) -> list[Manifest]:
         """All objects of a kind, in one namespace or in all."""
-        return [item async for page in self.pages(kind, namespace, **query) for item in page]
+        return [
+            item async for page in self.pages(kind, namespace, metadata_only=False, **query) for item in page
+        ]
 
     async def pages(
-        self, kind: str, namespace: str | None, **query: str
+        self, kind: str, namespace: str | None, *, metadata_only: bool = False, **query: str
     ) -> AsyncIterator[Sequence[Manifest]]:
-        """The same, in pieces that bound the memory for an answer."""
+        """The same, in pieces that bound the memory for an answer. `metadata_only`: without all but the metadata."""
         query = {"limit": str(LIST_CHUNK), **query}
+        path, accept = ENDPOINTS[kind].path(namespace), _METADATA if metadata_only else _JSON
         while True:
-            answer = await self._request("GET", ENDPOINTS[kind].path(namespace), namespace, query=query)
+            answer = await self._request("GET", path, namespace, query=query, accept=accept)
             yield answer["items"]
             if not (more := answer.get("metadata", {}).get("continue")):
                 return
@@ -274,12 +280,13 @@ class Cluster:
         *,
         query: dict[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         limit: int | None = None,
     ) -> Manifest:
         async with self._slots.slot(namespace):
             try:
-                return await self._send(verb, path, query, body, content_type, limit)
+                return await self._send(verb, path, query, body, content_type, accept, limit)
             finally:
                 self._ended[namespace] = self._clock()
 
@@ -290,6 +297,7 @@ class Cluster:
         query: dict[str, str] | None,
         body: Any,
         content_type: str,
+        accept: str,
         limit: int | None,
     ) -> Manifest:
         """`limit`: the length of an answer that does not come from the API server itself."""
@@ -298,7 +306,7 @@ class Cluster:
                 verb,
                 path,
                 query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", "Content-Type": content_type},
+                header_params={"Accept": accept, "Content-Type": content_type},
                 body=body,
                 auth_settings=["BearerToken"],
             )

@@ -9,16 +9,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from . import events, metrics
+from . import events, metrics, specs
 from .apply import Applier, Identity, Outcome, by_controller, version_of
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
+from .contests import Contests
 from .creations import CreationFailures
 from .facts import WORKLOADS, block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
@@ -31,8 +32,10 @@ from .observe import Observer, Target
 from .render import RenderSettings
 from .rendering import Rendering
 from .resources import API_VERSION
+from .room import Room
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
+from .spec_texts import completed
 from .status import (
     CertificateUser,
     PodView,
@@ -57,6 +60,8 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE_SECONDS = 0.1
 SYNC_CHECK_SECONDS = 2.0
+MAX_STATUS_PAUSE_SECONDS = 240.0
+"""Longest time for which a status is not written that somebody else changes again and again."""
 RENDERING_SECONDS = 60.0
 """A rendering is good for this long when nothing changes: certificates expire."""
 
@@ -74,6 +79,8 @@ class Operator:
     """Name of this process, for Events."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
+    room: Room = field(default_factory=Room)
+    """For large renderings."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,14 @@ class Reconciliation:
         self._keeper = Keeper(namespace, operator.cluster)
         self._contents = Contents(namespace, operator.cluster)
         self._rendering: Rendering | None = None
+        """What was rendered last. None: others needed the memory."""
+        self.expiries: Mapping[tuple[str, str], datetime] = {}
+        """Router and Secret to the end of validity of the certificate in use."""
         self._written: dict[str, _Written] = {}
         self._refused = Holds(operator.clock)
         """Statuses that the API server has refused, by uid."""
+        self._contests = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
+        """Statuses that somebody else changes, by uid."""
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
@@ -113,11 +125,6 @@ class Reconciliation:
         """Number of resources by kind and status of `Ready`."""
 
     @property
-    def expiries(self) -> Mapping[tuple[str, str], datetime]:
-        """Router and Secret to the end of validity of the certificate in use."""
-        return self._rendering.rendered.plan.expiries if self._rendering is not None else {}
-
-    @property
     def profiles(self) -> Mapping[str, ProfileFacts]:
         """What is known of the SslProfiles, by name."""
         return self._keeper.facts
@@ -125,8 +132,21 @@ class Reconciliation:
     async def look(self, store: Store) -> float | None:
         """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
         something that failed should be tried again. Raises ApiError."""
+        self._operator.room.use(self._namespace)
+        try:
+            return await self._look(store)
+        finally:
+            self._operator.room.leave(self._namespace)
+
+    def _drop(self) -> None:
+        """Forgets what was rendered, and the resources of which it was rendered."""
+        self._rendering = None
+        self._keeper.release()
+        self._gossip, self._flows = {}, FlowFacts()
+
+    async def _look(self, store: Store) -> float | None:
         live, began = self._applier.current(store.live(self._namespace)), self._operator.clock()
-        rendering = await self._render(store, live)
+        rendering, live = await self._render(store, live)
         model, rendered = rendering.model, rendering.rendered
         outcomes = await self._converge(rendering, live)
         live = self._applier.answered(live)
@@ -179,13 +199,17 @@ class Reconciliation:
             REFUSED_SECONDS if problems or self._refused or self._failed else None,
             self._applier.due(began),
             self._refused.due(began),
+            self._contests.due(began),
             self._announcer.due(self._operator.clock()),
             self._creations.due(),
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
 
-    async def _render(self, store: Store, live: Mapping[Identity, Manifest]) -> Rendering:
-        """Most looks are about pods and observations, and render nothing anew."""
+    async def _render(
+        self, store: Store, live: dict[Identity, Manifest]
+    ) -> tuple[Rendering, dict[Identity, Manifest]]:
+        """The rendering, and the live objects, which are newer than `live` if this has waited for room. Most looks are
+        about pods and observations, and render nothing."""
         version = store.version(self._namespace)
         known = self._rendering
         now = self._operator.clock()
@@ -195,6 +219,11 @@ class Reconciliation:
             or (known.until is not None and datetime.now(UTC) > known.until)
         ):
             known = None
+        if known is None:
+            needed = specs.needed(store.resources(self._namespace))
+            await self._operator.room.enter(self._namespace, needed, self._drop)
+            version, now = store.version(self._namespace), self._operator.clock()
+            live = self._applier.current(store.live(self._namespace))
         model = known.model if known is not None else await self._model(store)
         resources = store.resources(self._namespace)
         ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
@@ -204,15 +233,21 @@ class Reconciliation:
             if item.problem is not None and not item.problem.transient
         }
         if known is not None and (known.model.ledgers, known.model.refused_ledgers) == (ledgers, refused):
-            return known
-        make = partial(Rendering.of, version, now, model.serving(ledgers, refused), self._operator.settings)
-        known = self._rendering = await asyncio.to_thread(make)
-        return known
+            return known, live
+        model = model.serving(ledgers, refused)
+        known = self._rendering = None
+        make = partial(Rendering.of, version, now, model, self._operator.settings)
+        made = self._rendering = await asyncio.to_thread(make)
+        self.expiries = dict(made.rendered.plan.expiries)
+        self._operator.room.rendered(self._namespace, made.large_bytes, self._drop)
+        return made, live
 
     async def _model(self, store: Store) -> NamespaceModel:
         """What the rendering starts from."""
         moment = datetime.now(UTC)
-        inputs = await self._contents.complete(store.inputs(self._namespace))
+        inputs = store.inputs(self._namespace)
+        inputs = replace(inputs, resources=await completed(self._operator.cluster, inputs.resources))
+        inputs = await self._contents.complete(inputs)
         model = await asyncio.to_thread(inputs.model, moment)
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None
@@ -372,6 +407,7 @@ class Reconciliation:
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
         self._refused.retain(alive)
+        self._contests.retain(alive)
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         for error in written:  # only now, as it must not keep the others from their Events
             if isinstance(error, BaseException):
@@ -472,6 +508,15 @@ class Reconciliation:
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
         metadata = manifest["metadata"]
         if self._refused.refusal(metadata["uid"], normal(status)) is not None:
+            return
+        written, version = self._written.get(metadata["uid"]), version_of(manifest)
+        if (
+            written is not None
+            and written.resource_version < version
+            and normal(written.status) != normal(manifest.get("status") or {})
+        ):
+            self._contests.changed(metadata["uid"], version)
+        if self._contests.holds(metadata["uid"]):
             return
         body = {
             "apiVersion": API_VERSION,

@@ -15,6 +15,9 @@ from .render import KubernetesResolver, Rendered, RenderSettings, collector_tls,
 from .rotation.ledger import TLS_KEYS
 from .status import Users
 
+CONFIGURATION_COPIES = 3
+"""A rendering has a configuration in base64, and its parts as values."""
+
 
 @dataclass(frozen=True)
 class Rendering:
@@ -53,6 +56,12 @@ class Rendering:
         for ledger in model.ledgers.values():
             _ = ledger.revocations_expiry
         return cls(version, at, model, rendered, desired, users, _next_expiry(model, rendered))
+
+    @cached_property
+    def large_bytes(self) -> int:
+        """Memory of the long specifications and the configurations, about."""
+        configurations = sum(item.configuration_bytes for item in self.rendered.routers.values())
+        return self.model.long_bytes + CONFIGURATION_COPIES * configurations
 
     @cached_property
     def invalid(self) -> Mapping[tuple[str, str], str]:

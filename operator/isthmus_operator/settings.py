@@ -15,6 +15,7 @@ from .fetch import MAX_ANSWER_BYTES
 from .kopf_storage import NO_FINALIZER, NoDiffBase, NoProgress
 from .render import RenderSettings
 from .render.restrictions import Level, Restrictions
+from .room import DEFAULT_MEMORY_BYTES
 
 _SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -44,6 +45,8 @@ class Settings:
     """Resources may use only Secrets with the label `isthmus.dev/use: "true"`."""
     poll_max_bytes: int
     """The longest answer of a pod that is read."""
+    memory_bytes: int
+    """The memory that the operator may use."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -84,6 +87,7 @@ class Settings:
             poll_seconds=_number(environment, "POLL_SECONDS", 3),
             secrets_require_label=_choice(environment, "SECRETS_REQUIRE_LABEL", ("true", "false")) == "true",
             poll_max_bytes=_number(environment, "POLL_MAX_BYTES", MAX_ANSWER_BYTES),
+            memory_bytes=_number(environment, "MEMORY_LIMIT", DEFAULT_MEMORY_BYTES),
         )
 
 

@@ -1,7 +1,8 @@
-"""Long specifications of resources, which the operator holds as text.
+"""Long specifications of resources: their sizes, and how many a namespace may have.
 
 A value takes many times as much memory as its text, and an author of resources decides how many values there are. kopf
-holds all objects at its start until it has listed them.
+holds all objects at its start until it has listed them. So the watched objects have only the size of a long
+specification, and `spec_texts.py` reads it when a namespace is rendered.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import Any
 
 from .model import InvalidManifest
 
-MAX_PLAIN_BYTES = 16 * 1024
-"""Text of a specification that is held as values. Useful ones have less."""
+MAX_PLAIN_BYTES = 64 * 1024
+"""Memory of a specification that is held with the watched object. Useful ones take less."""
 MAX_LONG_BYTES = 48 * 1024 * 1024
 """Memory for the values of the long specifications of a namespace."""
 VALUE_BYTES = 96
 """Memory of a value, beside its text."""
-_TEXT = "\0"
-"""Field of a specification in place of all others. The API server accepts no such field."""
+_SIZE = "\0"
+"""Field of a specification in place of all others: its size. The API server accepts no such field."""
+_TEXT = "\1"
+"""The text of the specification, beside its size."""
 _TOO_LARGE = (
     f"the long specifications of the namespace take more than {MAX_LONG_BYTES >> 20} MiB of memory; shorten or delete "
     "some, such as policies with many users. The oldest resources count first"
@@ -27,18 +30,30 @@ _TOO_LARGE = (
 
 
 def packed(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`manifest` with its specification as text if that is long."""
+    """`manifest` with the size of its specification in place of one that is long."""
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):
         return manifest
-    text = json.dumps(spec, separators=(",", ":"))
-    return manifest if len(text) <= MAX_PLAIN_BYTES else {**manifest, "spec": {_TEXT: text}}
+    size = _size(_text(spec))
+    return manifest if size <= MAX_PLAIN_BYTES else {**manifest, "spec": {_SIZE: size}}
+
+
+def long_bytes(manifest: Mapping[str, Any]) -> int:
+    """Memory of a long specification. 0: it is not long."""
+    spec = manifest.get("spec")
+    size = spec.get(_SIZE) if isinstance(spec, Mapping) else None
+    return size if isinstance(size, int) else 0
 
 
 def unpacked(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The manifest of which `packed` has made `manifest`."""
-    text = _long(manifest)
+    """`manifest` with the values of the specification of which `with_text` has put in the text."""
+    text = manifest["spec"].get(_TEXT) if long_bytes(manifest) else None
     return manifest if text is None else {**manifest, "spec": json.loads(text)}
+
+
+def with_text(manifest: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """`manifest`, whose specification is long, with the text of `spec`."""
+    return {**manifest, "spec": {_SIZE: long_bytes(manifest), _TEXT: _text(spec)}}
 
 
 def refused(manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, InvalidManifest]:
@@ -46,10 +61,7 @@ def refused(manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, InvalidManif
     found: dict[str, InvalidManifest] = {}
     left = MAX_LONG_BYTES
     for manifest in sorted(manifests, key=_age):
-        text = _long(manifest)
-        if text is None:
-            continue
-        size = len(text) + VALUE_BYTES * sum(map(text.count, ",[{"))
+        size = long_bytes(manifest)
         if size > left:
             metadata = manifest["metadata"]
             found[metadata["uid"]] = InvalidManifest(manifest["kind"], metadata["name"], _TOO_LARGE)
@@ -58,10 +70,19 @@ def refused(manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, InvalidManif
     return found
 
 
-def _long(manifest: Mapping[str, Any]) -> str | None:
-    spec = manifest.get("spec")
-    text = spec.get(_TEXT) if isinstance(spec, Mapping) else None
-    return text if isinstance(text, str) else None
+def needed(manifests: Iterable[Mapping[str, Any]]) -> int:
+    """Memory for the values of the long specifications that are not refused."""
+    items = list(manifests)
+    out = refused(items)
+    return sum(long_bytes(item) for item in items if item["metadata"]["uid"] not in out)
+
+
+def _text(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, separators=(",", ":"), default=dict)  # kopf gives a view of a dictionary
+
+
+def _size(text: str) -> int:
+    return len(text) + VALUE_BYTES * sum(map(text.count, ",[{"))
 
 
 def _age(manifest: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -137,7 +137,9 @@ class Inputs:
             usable,
             refused.values(),
         )
-        model = model.without(withheld, self.too_large, reserved)
+        model = replace(
+            model.without(withheld, self.too_large, reserved), long_bytes=specs.needed(self.resources)
+        )
         own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
         delivered = {
             router.name: secret_view(found).data

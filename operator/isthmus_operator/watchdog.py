@@ -64,7 +64,7 @@ class Watchdog:
         for namespace in self._namespaces():
             try:
                 for kind in RESOURCE_KINDS:
-                    async for page in self._cluster.pages(kind, namespace):
+                    async for page in self._cluster.pages(kind, namespace, metadata_only=True):
                         listed |= _versions(kind, page)
             except ApiError as error:
                 if error.status != 403 or namespace is None:

@@ -22,6 +22,7 @@ from .observe import Observer
 from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
 from .resources import RESOURCE_KINDS
+from .room import DEFAULT_MEMORY_BYTES, Room
 from .rotation.ledger import Ledger
 from .store import Store
 
@@ -57,10 +58,13 @@ class Reconciler:
         instance: str,
         poll_interval: float = 3.0,
         poll_max_bytes: int = MAX_ANSWER_BYTES,
+        memory: int = DEFAULT_MEMORY_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observer = Observer(self.trigger, interval=poll_interval, max_bytes=poll_max_bytes)
-        self._operator = Operator(cluster, settings, self._observer, version, instance, clock)
+        self._operator = Operator(
+            cluster, settings, self._observer, version, instance, clock, Room(memory, clock)
+        )
         self._store: Store | None = None
         self._workers: dict[str, _Worker] = {}
         metrics.PENDING.set_function(lambda: sum(item.wanted.is_set() for item in self._workers.values()))
@@ -94,7 +98,10 @@ class Reconciler:
             busy = worker.busy_since
             if busy is None:
                 continue
-            alive = max(busy, self._operator.cluster.last_end(namespace) or busy)
+            if self._operator.room.is_waiting(namespace):
+                continue
+            ends = (self._operator.cluster.last_end(namespace), self._operator.room.admitted(namespace))
+            alive = max(busy, *(end or busy for end in ends))
             if self._operator.clock() - alive > STUCK_SECONDS:
                 return f"reconciliation of namespace {namespace} is stuck"
         return None
@@ -127,6 +134,7 @@ class Reconciler:
             if ended:
                 del self._workers[namespace]
                 self._operator.cluster.forget(namespace)
+                self._operator.room.forget(namespace)
             self._publish()
             if ended:
                 return

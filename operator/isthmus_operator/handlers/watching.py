@@ -11,6 +11,7 @@ from ..bodies import retained
 from ..cluster import ENDPOINTS, Manifest
 from ..names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from ..resources import RESOURCE_KINDS
+from ..specs import packed
 from ..store import slim
 
 Copy = Callable[[Mapping[str, Any]], Manifest]
@@ -46,7 +47,9 @@ def watch(
 
 def copied(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """What an index holds of an object."""
-    return slim(retained(body, kind) if kind in CHILD_KINDS else body, kind, api_version)
+    if kind in CHILD_KINDS:
+        return slim(retained(body, kind), kind, api_version)
+    return slim(packed(body) if kind in RESOURCE_KINDS else body, kind, api_version)
 
 
 def select_ours(settings: kopf.OperatorSettings, kind: str) -> None:

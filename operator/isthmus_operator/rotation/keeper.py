@@ -75,6 +75,10 @@ class Keeper:
         self.facts: dict[str, ProfileFacts] = {}
         """By name of the profile."""
 
+    def release(self) -> None:
+        """Forgets the resources of the last `adopt`, and not what is known of their certificates."""
+        self._own = {}
+
     async def adopt(
         self,
         model: NamespaceModel,

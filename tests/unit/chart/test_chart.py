@@ -39,7 +39,9 @@ def only(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, 
 
 def operator_environment(objects: list[dict[str, Any]]) -> dict[str, str]:
     (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
-    return {item["name"]: item.get("value", "from the pod") for item in container["env"]}
+    limits = {"MEMORY_LIMIT": str(512 * 1024 * 1024)}  # what Kubernetes makes of the limit of the container
+    values = {item["name"]: item.get("value", "from the pod") for item in container["env"]}
+    return {**values, **{name: value for name, value in limits.items() if name in values}}
 
 
 def test_the_definitions_come_with_the_chart(helm: str) -> None:

@@ -1,0 +1,148 @@
+"""Large renderings of all namespaces: their memory, and their order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.unit.operator.test_large_namespaces import Server, store
+from tests.unit.operator.test_specs import crowded, listed
+
+from isthmus_operator import room as rooms
+from isthmus_operator.cluster import Cluster
+from isthmus_operator.observe import Observer
+from isthmus_operator.reconcile import Operator, Reconciliation
+from isthmus_operator.render import RenderSettings
+from isthmus_operator.room import SMALL_BYTES, Room
+
+MIB = 1024 * 1024
+
+
+class Kept:
+    """Renderings in a room of 100 MiB."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.room = Room(400 * MIB, lambda: self.now)
+        self.names: set[str] = set()
+
+    async def enter(self, name: str, mib: int) -> None:
+        await self.room.enter(name, mib * MIB, lambda: self.names.discard(name))
+        self.names.add(name)
+        self.room.rendered(name, mib * MIB, lambda: self.names.discard(name))
+
+    async def keep(self, name: str, mib: int) -> None:
+        await self.enter(name, mib)
+        self.room.leave(name)
+
+
+async def test_the_largest_renderings_go_when_others_need_the_room() -> None:
+    kept = Kept()
+    for name, mib in (("a", 40), ("b", 5), ("c", 50), ("d", 20)):
+        await kept.keep(name, mib)
+        assert kept.room.bytes <= 100 * MIB
+    assert kept.names == {"a", "b", "d"}
+    await kept.keep("small", 1)
+    assert (kept.names, kept.room.bytes) == ({"a", "b", "d", "small"}, 65 * MIB)
+
+
+async def test_a_namespace_waits_while_the_others_use_the_room_and_the_smallest_goes_first() -> None:
+    kept = Kept()
+    for name in ("a", "b"):
+        await kept.enter(name, 45)
+    large = asyncio.create_task(kept.keep("large", 48))
+    await asyncio.sleep(0)
+    little = asyncio.create_task(kept.keep("little", 12))
+    await asyncio.sleep(0)
+    await kept.keep("small", 1)
+    assert kept.room.is_waiting("large")
+    assert kept.room.is_waiting("little")
+    kept.room.leave("b")
+    async with asyncio.timeout(5):
+        await asyncio.gather(large, little)
+    assert "b" not in kept.names
+    assert kept.room.bytes <= 100 * MIB
+
+
+async def test_a_reconciliation_that_is_canceled_or_fails_gives_its_place_to_the_next_one() -> None:
+    kept = Kept()
+    await kept.room.enter("failed", 90 * MIB, lambda: None)
+    waiting = asyncio.create_task(kept.enter("canceled", 90))
+    last = asyncio.create_task(kept.enter("last", 90))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    kept.room.leave("failed")
+    async with asyncio.timeout(5):
+        await last
+    assert kept.room.bytes == 90 * MIB
+
+
+async def test_large_renderings_are_computed_one_at_a_time_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "PAUSE_FACTOR", 0.01)
+    kept = Kept()
+    await kept.room.enter("a", 2 * SMALL_BYTES, lambda: None)
+    second = asyncio.create_task(kept.keep("b", 2))
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    kept.now += 5.0
+    kept.room.rendered("a", 2 * SMALL_BYTES, lambda: None)
+    await asyncio.sleep(0)
+    assert not second.done()
+    kept.now += 0.06
+    async with asyncio.timeout(5):
+        await second
+
+
+class Reading(Server):
+    """Has Routers with long policies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    async def call_api(self, verb: str, path: str, query: dict[str, str], body: Any, **options: Any) -> Any:
+        if verb == "GET" and path.endswith("/routers"):
+            self.reads += 1
+            name = query["fieldSelector"].partition("=")[2]
+            found = await super().call_api("POST", path, {}, crowded(name, users=64))
+            found._content["metadata"]["uid"] = f"uid-{name}"
+            found._content = {"items": [found._content]}
+            return found
+        return await super().call_api(verb, path, query, body, **options)
+
+
+async def test_only_as_many_renderings_stay_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 56 Routers with 65,536 users took 5 MB as long as the operator ran."""
+    monkeypatch.setattr(rooms, "SMALL_BYTES", 1)
+    monkeypatch.setattr(rooms, "MIN_ROOM_BYTES", 1)
+    monkeypatch.setattr(rooms, "PAUSE_FACTOR", 0.0)
+    api, observer = Reading(), Observer(lambda _: None)
+    held = listed(crowded("a", users=64), crowded("b", users=64))
+    assert len(json.dumps(held)) < 2000, "the watched objects have no long specification"
+    one = sum(item["spec"]["\0"] for item in held)
+    operator = Operator(
+        Cluster(api),
+        RenderSettings(router_image="router:1"),
+        observer,
+        "1",
+        "pod",
+        lambda: api.now,
+        Room(9 * one),
+    )
+    known = store(routers=held)
+    spaces = [Reconciliation("net", operator)]
+    for name in ("n1", "n2", "n3"):
+        known.routers[name] = known.routers["net"]  # type: ignore[index]
+        spaces.append(Reconciliation(name, operator))
+    for item in spaces:
+        await item.look(known)
+    assert api.reads == 2 * len(spaces)
+    assert sum(item._rendering is not None for item in spaces) == 2
+    assert set(api.statuses) == {"a", "b"}
+    reasons = {item["reason"] for status in api.statuses.values() for item in status["conditions"]}
+    assert "InvalidSpec" not in reasons
+    await observer.close()
