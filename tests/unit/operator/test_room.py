@@ -16,6 +16,7 @@ from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings
 from isthmus_operator.room import SMALL_BYTES, Room
+from isthmus_operator.workers import STUCK_SECONDS, Reconciler
 
 MIB = 1024 * 1024
 
@@ -95,6 +96,32 @@ async def test_large_renderings_are_computed_one_at_a_time_with_pauses(
     kept.now += 0.06
     async with asyncio.timeout(5):
         await second
+
+
+async def test_a_namespace_that_waits_for_room_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "PAUSE_FACTOR", 0.0)
+    api = Reading()
+    reconciler = Reconciler(
+        Cluster(api),
+        RenderSettings(router_image="router:1"),
+        version="1",
+        instance="pod",
+        clock=lambda: api.now,
+    )
+    reconciler.use(store(routers=listed(crowded("a"), crowded("b"))))
+    room = reconciler._operator.room
+    await room.enter("other", 120 * MIB, lambda: None)
+    reconciler.trigger("net")
+    for _ in range(1000):
+        if room.is_waiting("net"):
+            break
+        await asyncio.sleep(0.01)
+    assert room.is_waiting("net")
+    api.now += STUCK_SECONDS + 1
+    assert reconciler.stuck() is None
+    room.leave("other")
+    assert (room.admitted("net"), reconciler.stuck()) == (api.now, None)
+    await reconciler.close()
 
 
 class Reading(Server):
