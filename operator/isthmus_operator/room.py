@@ -22,7 +22,7 @@ SHARE_OF_MEMORY = 4
 MIN_ROOM_BYTES = 64 * 1024 * 1024
 """More than the specifications of one namespace may take (`specs.MAX_LONG_BYTES`)."""
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
-PAUSE_FACTOR = 2.0
+PAUSE_FACTOR = 1.0
 """The pause after a computation, as a multiple of its duration."""
 MAX_PAUSE_SECONDS = 10.0
 SECONDS_PER_MIB = 1.0
