@@ -83,22 +83,24 @@ async def _lead(
     kopf_toggles.install()
     namespaces.install()
     watching = asyncio.create_task(_watch(settings, reconciler, namespaces, ready))
-    tasks = [
-        watching,
-        asyncio.create_task(namespaces.run()),
-        asyncio.create_task(watchdog.run()),
-        asyncio.create_task(stop.wait()),
-    ]
+    what: dict[asyncio.Task[Any], str] = {
+        watching: "the watches",
+        asyncio.create_task(namespaces.run()): "the checks of namespaces",
+        asyncio.create_task(watchdog.run()): "the checks of the watches",
+        asyncio.create_task(stop.wait()): "the signals",
+    }
     if election is not None:
-        tasks.append(asyncio.create_task(election.hold()))
+        what[asyncio.create_task(election.hold())] = "the renewals of the lease"
+    tasks = list(what)
     watches_open = asyncio.create_task(ready.wait())
     try:
         await asyncio.wait([*tasks, watches_open], return_when=asyncio.FIRST_COMPLETED)
         if ready.is_set():
             _on_signals(stop)  # kopf has installed its own, which stop only kopf
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not stop.is_set() and watching in done:
-            logger.error("the watches have ended: %s", watching.exception())
+        if not stop.is_set():
+            for task in done:
+                logger.error("%s have ended", what[task], exc_info=task.exception())
         return 0 if stop.is_set() else 1
     finally:
         await reconciler.close()

@@ -197,7 +197,7 @@ class Cluster:
         path, accept = ENDPOINTS[kind].path(namespace), _METADATA if metadata_only else _JSON
         while True:
             answer = await self._request("GET", path, namespace, query=query, accept=accept)
-            yield answer["items"]
+            yield answer["items"] or ()  # null if there are none, and only metadata is asked for
             if not (more := answer.get("metadata", {}).get("continue")):
                 return
             query["continue"] = more
