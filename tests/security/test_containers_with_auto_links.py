@@ -82,5 +82,5 @@ def test_connections_that_end_together(routers: Routers) -> None:
         time.sleep(2)  # longer than it takes until a link that is detached is attached again
         assert router.metric("links", 'type="endpoint"') == 2
     canary.report.check()
-    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    assert canary.report.most_cpu_seconds < 2 * MOST_CPU_SECONDS, canary.report  # 150 connections end as well
     assert "auto-link not attached" not in router.log
