@@ -145,5 +145,5 @@ class Remotes:
         if address.link_route is not None:
             address.link_route.remotes_changed()
         elif address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
-            self._planner.planned.discard(address)  # whoever needs a route makes it anew
+            self._planner.planned.discard(address)  # the next route to it adds it again
             self._reachability.destinations_changed(address)

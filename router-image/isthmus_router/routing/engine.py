@@ -520,7 +520,7 @@ class RoutingEngine:
         self._expire_link_states(now)
         if now >= self._announce_at and not self._is_encoding:
             if self._topology.settled:
-                self._answer_all(now)  # with what is encoded; who gets it can follow what is announced next
+                self._answer_all(now)  # before the next update, which follows on what is encoded
             self._announce_addresses(now)
         if now >= self._topology.due and not self._topology.is_computing:
             self._topology.begin(self._local, self._nodes, now)
@@ -640,8 +640,8 @@ class RoutingEngine:
 
     @property
     def _is_encoding(self) -> bool:
-        """Whether the addresses are being encoded: what changes meanwhile is announced afterwards, so that who has
-        asked can follow."""
+        """Whether the addresses are being encoded. Changes are announced after the answer, so that the router that has
+        asked for them can apply the next update."""
         return self._snapshot is not None and not self._snapshot.is_complete
 
     def _current_snapshot(self) -> SnapshotMaker:

@@ -85,7 +85,7 @@ class LocalAddresses:
 
 
 class SnapshotMaker:
-    """What was announced up to a number, encoded in steps, for every router that asks."""
+    """Encodes, in steps, the addresses that were announced up to a sequence number. The result serves all requests."""
 
     def __init__(self, sequence: int, addresses: Sequence[MobileAddress]) -> None:
         self.sequence = sequence

@@ -201,7 +201,7 @@ class Collected:
         self._parts: list[bytearray] = []
         self.size = 0
         self.most = 0
-        """Bytes that whoever gets it takes (0: any)."""
+        """The largest message that its consumer takes, in bytes (0: any)."""
 
     def add(self, data: bytes | memoryview) -> None:
         """The next bytes."""
