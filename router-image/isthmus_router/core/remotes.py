@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from isthmus_router.core.address import Address, AddressClass
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.nodes import RouterNode
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.reachability import Reachability
+from isthmus_router.core.steps import begin
 from isthmus_router.core.treatment import Treatment
 
 AT_ONCE = 256
@@ -72,7 +72,7 @@ class Remotes:
         if withdrawn:
             self._withdrawn.append((node, withdrawn))
             if len(self._withdrawn) == 1:
-                self._begin(self._remove_withdrawn())
+                begin(self._work, self._remove_withdrawn(), AT_ONCE)
 
     def _remove_withdrawn(self) -> Iterator[None]:
         while self._withdrawn:
@@ -87,11 +87,6 @@ class Remotes:
             self._withdrawn.popleft()
         if address not in node.addresses and node in address.remotes:
             self._remove(node, address)
-
-    def _begin(self, job: Iterator[None]) -> None:
-        """Do the first steps, and leave the others to `work`."""
-        if len(list(islice(job, AT_ONCE))) == AT_ONCE:
-            self._work(job)
 
     def add(self, node: RouterNode, key: str, treatment: Treatment) -> None:
         """`node` announced consumers for `key`. A treatment configured here takes precedence over its."""
@@ -127,7 +122,7 @@ class Remotes:
         """Next hops, costs, valid origins or the radius changed: every remote destination may have moved."""
         self._paths_have_changed = True
         if not self._paths_are_reviewed:
-            self._begin(self._review_paths())
+            begin(self._work, self._review_paths(), AT_ONCE)
 
     def _review_paths(self) -> Iterator[None]:
         """Look at all addresses that have routes, and again if the paths have changed meanwhile, however often."""

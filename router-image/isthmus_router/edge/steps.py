@@ -6,8 +6,8 @@ An edge may have 100,000 of them, and each costs up to 50 microseconds of CPU ti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
+from isthmus_router.core import steps
 from isthmus_router.core.port import Port
 
 AT_ONCE = 128
@@ -16,5 +16,4 @@ AT_ONCE = 128
 
 def begin(port: Port, job: Iterator[None]) -> None:
     """Carry out the first steps of a job, one for each address, and leave the others to the driver."""
-    if len(list(islice(job, AT_ONCE))) == AT_ONCE:
-        port.work(job)
+    steps.begin(port.work, job, AT_ONCE)
