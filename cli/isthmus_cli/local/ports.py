@@ -2,7 +2,8 @@
 
 Every listener keeps its port for as long as its network exists, across restarts and changes. Ports are
 taken from below the range the kernel uses for outgoing connections, so that no connection of some other
-program can sit on one while a router is restarting.
+program can sit on one while a router is restarting. A new port is claimed until this process ends: another network
+that is started at the same time is not given it before the router listens.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ LOOPBACK_NAME = "localhost"
 RANGE = range(20000, 30000)
 
 
+_claimed: list[socket.socket] = []
+"""Bound and never listening."""
+
+
 class NoPortError(RuntimeError):
     """All ports of the range are in use."""
 
 
 def assign(
-    wanted: Iterable[str], earlier: Mapping[str, int], free: Callable[[int], bool] | None = None
+    wanted: Iterable[str], earlier: Mapping[str, int], claimed: Callable[[int], bool] | None = None
 ) -> dict[str, int]:
     """A port for each key of `wanted`: the one it had in `earlier`, or a free one. Raises NoPortError."""
-    free = free or is_free
+    claimed = claimed or claim
     ports = {key: earlier[key] for key in wanted if key in earlier}
     taken = set(earlier.values())
     candidates = iter(random.sample(RANGE, len(RANGE)))
     for key in wanted:
         if key in ports:
             continue
-        port = next((port for port in candidates if port not in taken and free(port)), None)
+        port = next((port for port in candidates if port not in taken and claimed(port)), None)
         if port is None:
             raise NoPortError(f"no free port between {RANGE.start} and {RANGE.stop - 1}")
         ports[key] = port
@@ -46,4 +51,21 @@ def is_free(port: int) -> bool:
             probe.bind((LOOPBACK, port))
         except OSError:
             return False
+    return True
+
+
+def claim(port: int) -> bool:
+    """Keeps a loopback port from other claims until this process ends; a router may listen on it.
+
+    Returns False when somebody has claimed it, listens on it, or has connections there.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.bind((LOOPBACK, port))
+    except OSError:
+        held.close()
+        return False
+    # Only after `bind`, which thereby fails for every port in use; the router sets it too, and may bind.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _claimed.append(held)
     return True

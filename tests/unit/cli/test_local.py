@@ -20,7 +20,7 @@ import trustme
 from isthmus_cli.errors import CliError
 from isthmus_cli.local import lifecycle
 from isthmus_cli.local.deploy import write
-from isthmus_cli.local.ports import RANGE, NoPortError, assign, is_free
+from isthmus_cli.local.ports import RANGE, NoPortError, assign, claim, is_free
 from isthmus_cli.local.probe import expired
 from isthmus_cli.local.process import ProcessId, end, wait_gone
 from isthmus_cli.local.state import Network, NetworkState, Processes, RouterProcess, write_atomically
@@ -132,7 +132,17 @@ class TestPorts:
 
     def test_no_port_left(self) -> None:
         with pytest.raises(NoPortError):
-            assign(["a"], {}, free=lambda port: False)
+            assign(["a"], {}, claimed=lambda port: False)
+
+    def test_two_networks_that_start_at_once_get_different_ports(self) -> None:
+        port = assign(["a"], {})["a"]
+        other = "import sys; from isthmus_cli.local.ports import claim; sys.exit(claim(int(sys.argv[1])))"
+        assert subprocess.run([sys.executable, "-c", other, str(port)], check=False).returncode == 0
+
+    def test_a_router_can_listen_on_a_claimed_port(self) -> None:
+        port = assign(["a"], {})["a"]
+        with socket.create_server(("127.0.0.1", port)):
+            assert not claim(port)
 
 
 class TestFiles:
