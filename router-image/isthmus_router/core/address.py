@@ -196,7 +196,7 @@ class Address:
         "consumers",
         "container_egress_closed",
         "container_ingress_closed",
-        "edge_consumers",
+        "edges",
         "egress_closed",
         "everybody",
         "everybody_key",
@@ -230,8 +230,8 @@ class Address:
         """What a receiver releases is sent to another one."""
         self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
-        self.edge_consumers: dict[Link, None] = {}
-        """Those of them that lead to edge routers, or on an edge to the interior."""
+        self.edges: dict[Connection, int] = {}
+        """Connections to edge routers, or on an edge to the interior, with the number of consumers there."""
         self.clients = 0
         """How many of these are not links of other routers."""
         self.claimant: str | None = None
@@ -257,8 +257,8 @@ class Address:
         """Routes of clients by the destination in the annotations, and by whether the sender has no target, whether
         released messages are sent again, and whether deliveries are streamed."""
         self.known_receivers: dict[object, Receivers] = {}
-        """Receivers that routes share, by the links that are left out, the paths to other routers, and whether the
-        uplink may be one of them."""
+        """Receivers that routes share, by the connections that are left out, the paths to other routers, and whether
+        the uplink may be one of them."""
         self.balance = Balance()
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
@@ -293,7 +293,7 @@ class Address:
         """An OUT link consumes from here."""
         self.consumers[link] = None
         if link.connection.role is Role.EDGE:
-            self.edge_consumers[link] = None
+            self.edges[link.connection] = self.edges.get(link.connection, 0) + 1
         self.clients += not link.connection.role.is_between_routers
         if self.everybody is None or not self.everybody.add(link):
             self._end_lasting_routes()
@@ -302,7 +302,12 @@ class Address:
     def remove_consumer(self, link: Link) -> None:
         """An OUT link no longer consumes from here."""
         del self.consumers[link]
-        self.edge_consumers.pop(link, None)
+        if link.connection.role is Role.EDGE:
+            left = self.edges[link.connection] - 1
+            if left:
+                self.edges[link.connection] = left
+            else:
+                del self.edges[link.connection]
         self.clients -= not link.connection.role.is_between_routers
         if self.everybody is None or not self.everybody.remove(link):
             self._end_lasting_routes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from isthmus_router.core.address import Address, AddressClass, SettlingConsumer
-from isthmus_router.core.model import Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
 from isthmus_router.core.receivers import INSIDE, NOBODY, ONE_OF_THE_SINKS, Receivers, RouteKind, Sink
 from isthmus_router.core.roles import Role
@@ -100,7 +100,7 @@ class RoutePlanner:
         barred = self._barred(address, origin, annotations)
         paths = self.paths(address, origin, annotations)
         also_uplink = self._also_uplink(address, origin)
-        key = frozenset(barred), frozenset(paths.items()), also_uplink
+        key = barred, frozenset(paths.items()), also_uplink
         if key == address.everybody_key and address.everybody is not None:
             return address.everybody
         found = address.known_receivers.get(key)
@@ -121,29 +121,32 @@ class RoutePlanner:
 
     def _barred(
         self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
-    ) -> list[Link]:
-        """The consumers that may not have what comes from `origin`: nothing goes back to the edge it came from."""
-        if origin is None or not address.edge_consumers:
-            return []
+    ) -> frozenset[Connection]:
+        """The connections whose consumers may not have what comes from `origin`: nothing goes back to the edge it came
+        from."""
+        if origin is None or not address.edges:
+            return frozenset()
         of_edge = origin.connection.role is Role.EDGE
         mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
         if mesh_id is None and not of_edge:
-            return []
-        return [
-            link
-            for link in address.edge_consumers
-            if link.connection is origin.connection
+            return frozenset()
+        return frozenset(
+            connection
+            for connection in address.edges
+            if connection is origin.connection
             or (of_edge and self.edge)
-            or (mesh_id is not None and mesh_id == link.connection.mesh_id)
-        ]
+            or (mesh_id is not None and mesh_id == connection.mesh_id)
+        )
 
     @staticmethod
-    def _links(address: Address, barred: Collection[Link]) -> list[Link]:
-        """The consumers that are attached here, without some; only those in the interior, if the router is one."""
+    def _links(address: Address, barred: Collection[Connection]) -> list[Link]:
+        """The consumers that are attached here, without those of some connections; only those in the interior, if the
+        router is one."""
+        if sum(map(address.edges.__getitem__, barred)) == len(address.consumers):
+            return []
         links = list(address.consumers)
         if barred:
-            left_out = frozenset(barred)
-            links = [link for link in links if link not in left_out]
+            links = [link for link in links if link.connection not in barred]
         if address.handler is not None:
             links = [link for link in links if link.proxy]
         return links

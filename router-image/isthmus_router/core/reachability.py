@@ -11,8 +11,9 @@ from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route
 
-AT_ONCE = 16
-"""Producers of an address that are looked at within the event that concerns them; more of them in steps."""
+AT_ONCE, MOST_PAIRS = 16, 16_000
+"""Producers of an address that are looked at within the event that concerns them, and pairs of them and consumers; more
+of them in steps."""
 
 
 class Reachability:
@@ -71,7 +72,8 @@ class Reachability:
 
     def _review(self, address: Address, *, unreachable_only: bool = False) -> None:
         """New routes for the producers of the address."""
-        if len(address.inlinks) <= AT_ONCE:
+        producers = len(address.inlinks)
+        if producers <= AT_ONCE and producers * len(address.consumers) <= MOST_PAIRS:
             for link in list(address.inlinks):
                 if not (unreachable_only and link.reachable):
                     self._look_at(address, link)

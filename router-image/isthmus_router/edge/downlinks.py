@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Collection
 
 from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
@@ -17,7 +18,7 @@ from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
 from isthmus_router.edge.namesakes import Namesakes
-from isthmus_router.edge.succession import Succession
+from isthmus_router.edge.succession import MOST_CONNECTIONS, Succession
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -26,6 +27,9 @@ MOST_MESHES = 100
 """To which an edge may say that it belongs, one after another, on a connection: each one changes routes."""
 MOST_DOWNLINKS = 8
 """Of one connection. An edge uses one; while it changes from one uplink to another and back, older ones finish."""
+TOO_MANY_CONNECTIONS = Condition(
+    "amqp:resource-limit-exceeded", f"An edge has at most {MOST_CONNECTIONS} connections with downlinks"
+)
 TOO_MANY = Condition("amqp:not-allowed", f"A connection has at most {MOST_DOWNLINKS} downlinks")
 OTHER_ID = Condition("amqp:not-allowed", "The id of an edge is the container id of its connection")
 OF_ANOTHER_USER = (
@@ -42,8 +46,8 @@ class Downlinks:
         self.succession = succession
         self.invalid_announcements = 0
         self._namesakes = namesakes
-        self._waiting: dict[Connection, Link] = {}
-        """Downlinks for ids that other users hold."""
+        self._waiting: dict[str, dict[Connection, Link]] = {}
+        """By id: downlinks for ids that other users hold."""
         self._downlinks: Counter[Connection] = Counter()
         """How many a connection has, those that wait included."""
         self._meshes: Counter[Connection] = Counter()
@@ -72,12 +76,14 @@ class Downlinks:
             self.core.refuse(link, OTHER_ID)
         elif self._downlinks[link.connection] >= MOST_DOWNLINKS:
             self.core.refuse(link, TOO_MANY)
+        elif not self._has_room(link.connection):
+            self.core.refuse(link, TOO_MANY_CONNECTIONS)
         else:
             link.type = LinkType.EDGE_DOWNLINK
             self._downlinks[link.connection] += 1
             self.core.port.accept_link(link, link.source, link.target)
-            if self._is_held(link):
-                self._waiting[link.connection] = link
+            if self._is_held(link.connection):
+                self._waiting.setdefault(edge_id, {})[link.connection] = link
                 details = {"id": edge_id, "connection": link.connection.id, "user": link.connection.user}
                 log.error(OF_ANOTHER_USER, extra=details)
                 link.connection.problem = OF_ANOTHER_USER
@@ -89,19 +95,28 @@ class Downlinks:
         self.core.bind_consumer(link, self.core.addresses.obtain(key))
         self._namesakes.watch(link)
 
-    def _is_held(self, link: Link) -> bool:
+    def _holders(self, edge_id: str) -> Collection[Connection]:
+        """The connections that have this id."""
+        address = self.core.addresses.get(AddressClass.EDGE + edge_id)
+        return () if address is None else address.edges.keys()
+
+    def _has_room(self, connection: Connection) -> bool:
+        """Whether it may be one of the connections that have its id, or wait for it."""
+        groups = self._holders(connection.container), self._waiting.get(connection.container, {})
+        return all(connection in group or len(group) < MOST_CONNECTIONS for group in groups)
+
+    def _is_held(self, connection: Connection) -> bool:
         """Whether another user, who is not this edge on another connection, has the id."""
-        connection = link.connection
-        address = self.core.addresses.get(AddressClass.EDGE + connection.container)
-        return address is not None and any(
-            other.connection.user != connection.user and not connection.is_of_same_edge(other.connection)
-            for other in address.consumers
+        return any(
+            other.user != connection.user and not connection.is_of_same_edge(other)
+            for other in self._holders(connection.container)
         )
 
     def _look_again(self, connection: Connection) -> None:
-        link = self._waiting.get(connection)
-        if link is not None and not self._is_held(link):
-            del self._waiting[connection]
+        waiting = self._waiting.get(connection.container, {})
+        link = waiting.get(connection)
+        if link is not None and not self._is_held(connection):
+            self._remove_waiting(link)
             if connection.problem == OF_ANOTHER_USER:
                 connection.problem = None
             self._bind(link)
@@ -114,10 +129,17 @@ class Downlinks:
         if not self._downlinks[link.connection]:
             del self._downlinks[link.connection]
         self._namesakes.forget(link)
-        if self._waiting.get(link.connection) is link:
-            del self._waiting[link.connection]
-        for connection in [item for item in self._waiting if item.container == link.connection.container]:
+        waiting = self._waiting.get(link.connection.container, {})
+        if waiting.get(link.connection) is link:
+            self._remove_waiting(link)
+        for connection in list(waiting):
             self._look_again(connection)
+
+    def _remove_waiting(self, link: Link) -> None:
+        waiting = self._waiting[link.connection.container]
+        del waiting[link.connection]
+        if not waiting:
+            del self._waiting[link.connection.container]
 
     def link_bound(self, link: Link) -> None:
         """Observer interface: nothing to do."""

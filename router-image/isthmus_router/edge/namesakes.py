@@ -72,14 +72,9 @@ class Namesakes:
         downlink = self._newest_downlink(connection)
         if downlink is None or downlink.address is None or connection.problem is not None:
             return
-        for other in downlink.address.consumers:
-            if other.connection.mesh_id not in {None, connection.mesh_id}:
-                self._tell(
-                    downlink,
-                    OF_ANOTHER_EDGE,
-                    other_connection=other.connection.id,
-                    other_peer=other.connection.name,
-                )
+        for other in downlink.address.edges:
+            if other.mesh_id not in {None, connection.mesh_id}:
+                self._tell(downlink, OF_ANOTHER_EDGE, other_connection=other.id, other_peer=other.name)
                 break
 
     def _newest_downlink(self, connection: Connection) -> Link | None:

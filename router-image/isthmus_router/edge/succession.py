@@ -22,7 +22,8 @@ from isthmus_router.core.router import RouterCore
 AT_ONCE = 16
 """Addresses whose links are compared within one event; more of them in steps."""
 MOST_CONNECTIONS = 64
-"""Connections of one edge whose links are compared; those of which the mesh became known last."""
+"""Connections of one edge that have downlinks, and those whose links are compared: the ones of which the mesh became
+known last."""
 
 _Edge = tuple[str, str | None, bool, str | None]
 

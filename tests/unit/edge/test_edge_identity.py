@@ -10,6 +10,7 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
 from isthmus_router.edge.downlinks import MOST_DOWNLINKS, MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
+from isthmus_router.edge.succession import MOST_CONNECTIONS
 
 CAPABILITIES = frozenset((CAPABILITY_EDGE_DOWNLINK,))
 MESHES = ("a" * 15, "b" * 15)
@@ -144,6 +145,24 @@ def test_an_edge_that_changes_its_mesh_without_end_leaves_nothing_behind(told: T
     assert len(side.downlinks.succession) == 1
     told.router.core.connection_closed(edge)
     assert len(side.downlinks.succession) == 0
+
+
+@pytest.mark.parametrize("user", ["edge", "payments-app"])
+def test_connections_with_one_id_are_bounded_and_leave_room(told: Told, user: str) -> None:
+    """Also those that wait for another user to leave. Each new one is compared with all."""
+    downlink(told, connected(told, "E", "edge"), "E")
+    links = [
+        downlink(told, connected(told, "E", user), "E") for _ in range(MOST_CONNECTIONS - (user == "edge"))
+    ]
+    assert not told.router.port.refused
+    one_more = connected(told, "E", user)
+    refused = downlink(told, one_more, "E")
+    assert told.router.port.refused[refused].name == "amqp:resource-limit-exceeded"
+    assert downlink(told, links[0].connection, "E") not in told.router.port.refused
+    assert downlink(told, connected(told, "F", user), "F") not in told.router.port.refused
+    told.router.core.connection_closed(links[1].connection)
+    told.router.port.refused.clear()
+    assert downlink(told, one_more, "E") not in told.router.port.refused
 
 
 def test_downlinks_that_wait_count_toward_the_bound_of_their_connection(told: Told) -> None:
