@@ -46,7 +46,6 @@ _NEEDED = frozenset(
     {
         "ServiceAccount",
         "Secret",
-        "ConfigMap",
         "PersistentVolumeClaim",
         "Service",
         "NetworkPolicy",
@@ -54,7 +53,7 @@ _NEEDED = frozenset(
     }
 )
 """Kinds that give the pods of their owner an identity, content, rights, names or protection."""
-_AWAITED = frozenset({"ServiceAccount", "Secret", "ConfigMap", "PersistentVolumeClaim"})
+_AWAITED = frozenset({"ServiceAccount", "Secret", "PersistentVolumeClaim"})
 """Those of them without which no pod starts: where there is none, somebody else may create one of the name later."""
 _DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "CronJob"})
 """Kinds that refer to these by name."""

@@ -100,7 +100,7 @@ def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any
     group, name = str(owner.get("apiVersion")).partition("/")[0], str(owner.get("name") or "")
     if group != GROUP or not name:
         return False
-    if kind in {"Secret", "ConfigMap"}:
+    if kind == "Secret":
         return metadata.get("name") in secrets_of(name)
     return kind in _MANY or metadata.get("name") in objects_of(name)
 

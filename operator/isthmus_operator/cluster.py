@@ -63,7 +63,6 @@ _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 ENDPOINTS = {
     "ServiceAccount": Endpoint("v1", "serviceaccounts"),
     "Secret": Endpoint("v1", "secrets"),
-    "ConfigMap": Endpoint("v1", "configmaps"),
     "PersistentVolumeClaim": Endpoint("v1", "persistentvolumeclaims"),
     "Service": Endpoint("v1", "services"),
     "Pod": Endpoint("v1", "pods"),

@@ -40,7 +40,6 @@ CHILD_KINDS = (
     "Service",
     "PodDisruptionBudget",
     "NetworkPolicy",
-    "ConfigMap",
     "PersistentVolumeClaim",
     "RoleBinding",
     "StatefulSet",
@@ -182,6 +181,11 @@ def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dic
         LABEL_MANAGED_BY: MANAGER,
         LABEL_FLOW_ANALYSIS: base_name(analysis),
     }
+
+
+def annotation_of_file(name: str) -> str:
+    """The annotation of a driver's pod that has the content of the file of this name."""
+    return f"{GROUP}/{name}"
 
 
 def scraped(port: int) -> dict[str, str]:

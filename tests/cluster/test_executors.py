@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.unit.operator.support import driver_files
 
 from .harness.cluster import Cluster
 from .harness.host import CommandError
@@ -75,13 +76,13 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
             return dict(pods[0]["metadata"])
 
         metadata = cluster.eventually("the driver waits for a node", found)
-        made = cluster.get(f"configmap/{ACCOUNT}", namespace=place.namespace)["data"]
+        made = driver_files(cluster.get("jobs", namespace=place.namespace)["items"])
         with place.lax():
             yield Driver(place, metadata["uid"], executor_of(metadata, made))
 
 
 def executor_of(driver: dict[str, Any], made: dict[str, str]) -> dict[str, Any]:
-    """The pod that Spark makes from the ConfigMap of a FlowAnalysis for a driver with these metadata."""
+    """The pod that Spark makes from the files `made` for a driver with these metadata."""
     conf = dict(line.split(" ", 1) for line in made["spark-defaults.conf"].splitlines())
     uid = driver["uid"]
     name = f"flows-{uid}-exec-1"
@@ -325,7 +326,7 @@ def test_a_driver_changes_and_deletes_only_its_own_objects(driver: Driver) -> No
     place.kubectl("create", "--filename=-", input="\n---\n".join(map(json.dumps, (own, foreign))))
     for kind, name in (
         ("configmap", "spark-exec-2-conf-map"),
-        ("configmap", ACCOUNT),
+        ("configmap", "kube-root-ca.crt"),
         ("pod", operator_pod(place)),
     ):
         driver.denied("only what it has made itself", "delete", kind, name, "--dry-run=server")

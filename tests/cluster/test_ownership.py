@@ -242,12 +242,12 @@ async def test_an_operator_that_ends_after_a_creation_leaves_no_field_behind(wor
 
 async def test_a_uid_alone_is_a_precondition(world: World) -> None:
     """With which the operator patches annotations of pods and statuses of resources."""
-    _, desired = world.desired("ConfigMap")
+    _, desired = world.desired("ServiceAccount")
     await world.take(desired)
     metadata = {"uid": "00000000-0000-0000-0000-000000000000", "annotations": {"a": "b"}}
     name = desired["metadata"]["name"]
     with pytest.raises(ApiError) as merged:
-        await world.operator.merge("ConfigMap", world.namespace, name, {"metadata": metadata})
+        await world.operator.merge("ServiceAccount", world.namespace, name, {"metadata": metadata})
     with pytest.raises(ApiError) as applied:
         await world.operator.apply({**desired, "metadata": {**desired["metadata"], **metadata}})
     assert (merged.value.status, applied.value.status) == (409, 409)
@@ -287,7 +287,7 @@ async def test_keys_that_widen_policies_and_selectors_are_taken_away(world: Worl
 
 
 async def test_a_removed_object_is_made_anew_and_not_applied(world: World) -> None:
-    owner, desired = world.desired("ConfigMap")
+    owner, desired = world.desired("ServiceAccount")
     assert (await world.converge(owner, desired)).problems == []
     live = await world.get(desired)
     assert live is not None

@@ -95,7 +95,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   resources: [secrets, services]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
-  resources: [serviceaccounts, configmaps]
+  resources: [serviceaccounts]
   verbs: [get, list, watch, create, patch]
 # The volume of a FlowLog, which is never deleted.
 - apiGroups: [""]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.support.spark_rpc import ANSWERED, ask_own, with_secret
-from tests.unit.operator.support import flow_analysis, flow_log, model, router
+from tests.unit.operator.support import driver_files, flow_analysis, flow_log, model, router
 
 from isthmus_flows.authentication import KEY_FILE, SECRET_FILE, secret_of, write_secret
 from isthmus_flows.executor import command
@@ -26,8 +26,7 @@ SETTINGS = RenderSettings("router:1", analysis_image="analysis:1", collector_ima
 def server(tmp_path: Path) -> dict[str, str]:
     """Settings of a driver, and the file with the secret of its run."""
     found = render(model(router("hub"), flow_log("flows"), flow_analysis("daily")), SETTINGS)
-    (config,) = (item for item in found.flow_analyses["daily"].objects if item["kind"] == "ConfigMap")
-    lines = config["data"]["spark-defaults.conf"].splitlines()
+    lines = driver_files(found.flow_analyses["daily"].objects)["spark-defaults.conf"].splitlines()
     settings = dict(line.split(" ", 1) for line in lines)
     (tmp_path / "key").write_bytes(KEY)
     write_secret({KEY_FILE: str(tmp_path / "key"), SECRET_FILE: str(tmp_path / "secret")}, RUN)

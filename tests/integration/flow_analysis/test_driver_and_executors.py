@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.integration.support.kubernetes_for_spark import Kubernetes, kubernetes
 from tests.integration.support.spark_rpc import ANSWERED, ask, with_secret
-from tests.unit.operator.support import flow_analysis, flow_log, model, router
+from tests.unit.operator.support import driver_files, flow_analysis, flow_log, model, router
 
 from isthmus_flows.authentication import secret_of
 from isthmus_operator.render import RenderSettings, render
@@ -77,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     (folder / "spark-key" / "key").write_bytes(KEY)
     (folder / "other-key" / "key").write_bytes(KEY[::-1])
     with kubernetes(folder) as (api, url):
-        for name, text in made["ConfigMap"]["data"].items():
+        for name, text in driver_files(found.objects).items():
             text = _here(text, folder)
             if name == "spark-defaults.conf":
                 text = text.replace("https://kubernetes.default.svc:443", url)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+from isthmus_operator.names import annotation_of_file
 from isthmus_operator.render import Rendered
 
 Manifest = Mapping[str, Any]
@@ -70,9 +71,10 @@ def network(rendered: Rendered) -> Network:
             for number in range(spec.get("replicas", 1)):
                 name = f"{item['metadata']['name']}-{number}"
                 pods[name] = _pod(name, spec["template"])
-        elif item["kind"] == "ConfigMap" and "executor.json" in item["data"]:
-            name = f"{item['metadata']['name']}-executor"
-            pods[name] = _pod(name, json.loads(item["data"]["executor.json"]))
+            annotations = spec["template"]["metadata"].get("annotations", {})
+            if (executor := annotations.get(annotation_of_file("executor.json"))) is not None:
+                name = f"{spec['template']['spec']['serviceAccountName']}-executor"
+                pods[name] = _pod(name, json.loads(executor))
     return Network(objects, pods)
 
 

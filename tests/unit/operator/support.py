@@ -123,3 +123,15 @@ def model(*manifests: dict[str, Any], secrets: Iterable[SecretView] = ()) -> Nam
     assert built.invalid == ()
     built = built.with_authority(own_authority())
     return built.serving({name: own_ledger(item.names) for name, item in built.own.items()})
+
+
+def driver_files(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The files of the driver among the objects of a FlowAnalysis, by path, as the kubelet makes them."""
+    (work,) = [item for item in objects if item["kind"] in {"Job", "CronJob"}]
+    spec = work["spec"]["jobTemplate"]["spec"] if work["kind"] == "CronJob" else work["spec"]
+    annotations = spec["template"]["metadata"]["annotations"]
+    (volume,) = [item for item in spec["template"]["spec"]["volumes"] if item["name"] == "config"]
+    return {
+        item["path"]: annotations[item["fieldRef"]["fieldPath"].split("'")[1]]
+        for item in volume["downwardAPI"]["items"]
+    }

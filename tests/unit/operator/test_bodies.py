@@ -87,7 +87,7 @@ def test_of_a_large_claim_without_owner_no_content_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", sorted(set(CHILD_KINDS) - {"Secret", "ConfigMap", "Service", "PersistentVolumeClaim", "Job"})
+    "kind", sorted(set(CHILD_KINDS) - {"Secret", "Service", "PersistentVolumeClaim", "Job"})
 )
 def test_an_object_with_more_values_than_the_operator_gives_it_is_not_held(kind: str) -> None:
     item = planted(kind, ownerReferences=[ROUTER]) | {"status": {}, "imagePullSecrets": []}

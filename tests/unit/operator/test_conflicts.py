@@ -81,7 +81,7 @@ def needed() -> Iterator[tuple[str, Identity]]:
 def test_every_kind_that_pods_depend_on_is_there() -> None:
     kinds = {kind for _, (kind, _) in needed()}
     assert kinds == {
-        *("ServiceAccount", "Secret", "ConfigMap", "PersistentVolumeClaim", "Service", "NetworkPolicy"),
+        *("ServiceAccount", "Secret", "PersistentVolumeClaim", "Service", "NetworkPolicy"),
         "RoleBinding",
     }
 

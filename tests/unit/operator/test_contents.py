@@ -263,16 +263,6 @@ def test_content_is_held_of_the_operators_own_secrets_only() -> None:
         assert {"name", "uid", "resourceVersion", "creationTimestamp"} <= set(kept["metadata"])
 
 
-def test_content_is_held_of_the_operators_own_config_maps_only() -> None:
-    """Anybody who may write ConfigMaps can give them the operator's label, by which it watches them."""
-    planted = {**own("planted"), "kind": "ConfigMap"}
-    ours = {**own("daily-analysis", kind="FlowAnalysis", name="daily"), "kind": "ConfigMap"}
-    kept = watched(json.dumps({"kind": "ConfigMapList", "items": [planted, ours]}).encode())["items"]
-    assert ["data" in item for item in kept] == [False, True]
-    event = watched(json.dumps({"type": "ADDED", "object": planted}).encode())
-    assert "data" not in event["object"]
-
-
 def test_the_names_of_the_operators_secrets_are_known() -> None:
     for name in ("hub", "a" * 60, "a.b", "9"):
         base = base_name(name)

@@ -277,7 +277,7 @@ LARGE: dict[str, dict[str, Any]] = {
     "finalizers": owned(1, finalizers=list(MANY)),
     "ownerReferences": owned(1, ownerReferences=[{"uid": key} for key in MANY]),
     "status": owned(1) | {"status": {"conditions": [], "instances": [{"name": key} for key in MANY]}},
-    "data": owned(1) | {"kind": "ConfigMap", "data": MANY},
+    "data": owned(1) | {"kind": "Secret", "data": MANY},
     "spec": owned(1) | {"spec": {"listeners": [{"name": key} for key in MANY]}},
 }
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from tests.unit.operator.restricted import SETTINGS, refusals, with_pods_of
 from tests.unit.operator.support import (
+    driver_files,
     flow_analysis,
     flow_log,
     gossip_router,
@@ -417,8 +418,8 @@ def test_the_names_of_the_operators_containers_and_volumes_are_declared() -> Non
         for item in objects:
             if "template" in item.get("spec", {}):
                 pods.append(item["spec"]["template"]["spec"])
-            if item["kind"] == "ConfigMap":
-                pods.append(json.loads(item["data"]["executor.json"])["spec"])
+            if item["kind"] == "Job":
+                pods.append(json.loads(driver_files([item])["executor.json"])["spec"])
     assert len(pods) == 6
     assert {box["name"] for pod in pods for box in pod["containers"]} == set(OWN_CONTAINERS)
     assert {volume["name"] for pod in pods for volume in pod["volumes"]} == {*OWN_VOLUMES, *OWN_SCRATCH}

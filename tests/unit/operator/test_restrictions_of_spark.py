@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.restricted import SETTINGS, refusals, rendered
-from tests.unit.operator.support import flow_analysis, flow_log, model
+from tests.unit.operator.support import driver_files, flow_analysis, flow_log, model
 
 from isthmus_operator.render import render
 from isthmus_operator.render.restrictions import Restrictions
@@ -118,7 +118,7 @@ def test_the_file_of_settings_has_one_line_for_each_whatever_is_allowed(value: s
     if "daily" not in found.flow_analyses:
         return
     made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
-    lines = made["ConfigMap"]["data"]["spark-defaults.conf"].split("\n")
+    lines = driver_files(made.values())["spark-defaults.conf"].split("\n")
     assert all(line.startswith("spark.") for line in lines[:-1])
     assert len([line for line in lines if line.startswith("spark.x ")]) == 1
     (own,) = [line for line in lines if line.startswith("spark.x ")]
@@ -152,14 +152,21 @@ def test_the_policy_of_a_driver_holds_for_executors_as_well() -> None:
     found = rendered(flow_analysis("daily"))
     made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
     selected = made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
-    executor = json.loads(made["ConfigMap"]["data"]["executor.json"])
+    executor = json.loads(driver_files(made.values())["executor.json"])
     assert selected.items() <= executor["metadata"]["labels"].items()
 
 
-def test_a_driver_gets_no_file_that_somebody_adds_to_its_configuration() -> None:
-    """Spark runs a file `spark-env.sh` of the folder with its configuration."""
-    made = {item["kind"]: item for item in rendered(flow_analysis("daily")).flow_analyses["daily"].objects}
-    volumes = made["Job"]["spec"]["template"]["spec"]["volumes"]
-    (items,) = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
-    assert {item["key"] for item in items} == set(made["ConfigMap"]["data"])
-    assert all(item["path"] == item["key"] for item in items)
+def test_the_files_of_a_driver_are_in_the_template_of_its_pod() -> None:
+    """With a ConfigMap, whoever may write ConfigMaps could add options of Java, or a file `spark-env.sh` to run."""
+    made = rendered(flow_analysis("daily")).flow_analyses["daily"].objects
+    assert set(driver_files(made)) == {"spark-defaults.conf", "executor.json"}
+    assert "ConfigMap" not in {item["kind"] for item in made}
+
+
+@pytest.mark.parametrize("file", ["spark-defaults.conf", "executor.json"])
+def test_an_annotation_of_an_author_does_not_replace_a_file_of_the_driver(file: str) -> None:
+    metadata = {"annotations": {f"isthmus.dev/{file}": "evil", "example.com/a": "b"}}
+    found = rendered(flow_analysis("daily", podTemplate={"metadata": metadata}), Restrictions("Any", "Any"))
+    made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
+    assert made["Job"]["spec"]["template"]["metadata"]["annotations"]["example.com/a"] == "b"
+    assert driver_files(made.values())[file] != "evil"

@@ -19,6 +19,7 @@ from ...names import (
     LABEL_FLOW_ANALYSIS,
     LABEL_NAME,
     MANAGER,
+    annotation_of_file,
     digest,
     flow_analysis_labels,
     flow_analysis_name,
@@ -47,6 +48,10 @@ _DRIVER_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """A driver plans some hundred small queries, each once: to optimize what is compiled costs more than it is worth, 60 %
 of its CPU."""
 _CONF, _TEMPLATE = "spark-defaults.conf", "executor.json"
+"""Files of the driver. They are annotations of its pod: only who may change pods, and thereby their images, can change
+them, which is more than the right to change ConfigMaps."""
+MOST_ANNOTATION_BYTES = 256 * 1024
+"""Of a pod, all together; a limit of Kubernetes."""
 _SCRATCH = "/var/isthmus/scratch"
 _KEY, _KEY_FOLDER = "key", "/var/isthmus/spark-key"
 """In the Secret, and where pods have it."""
@@ -107,6 +112,9 @@ def render_analysis(
         assert problem is not None
         return None, [Finding("FlowAnalysis", found.name, *problem, blocking=True)]
     place = Place(log)
+    template = _driver_template(found, place, model.namespace, settings)
+    if (long := _too_long(template)) is not None:
+        return None, [Finding("FlowAnalysis", found.name, *long, blocking=True)]
     name = flow_analysis_name(found.name)
     objects = [
         _account(settings),
@@ -114,8 +122,7 @@ def render_analysis(
         _network_policy(found, place, settings),
         *place.keys(name, model.secrets),
         _key(found),
-        _config(found, place, model.namespace, settings),
-        _work(found, place, settings),
+        _work(found, template),
     ]
     for item in objects:
         labels = flow_analysis_labels(found.name)
@@ -148,6 +155,17 @@ def _too_little_memory(found: FlowAnalysis) -> tuple[str, str] | None:
         if mebibytes(memory) < LEAST_MEMORY_MIB:
             return "MemoryTooSmall", f"spec.{field}.memory: {memory} is less than 1Gi, which Spark needs"
     return None
+
+
+def _too_long(template: Manifest) -> tuple[str, str] | None:
+    size = sum(len(f"{key}{value}".encode()) for key, value in template["metadata"]["annotations"].items())
+    if size <= MOST_ANNOTATION_BYTES:
+        return None
+    return (
+        "TooLarge",
+        f"spec.sparkConf and spec.podTemplate need {size} bytes of annotations of the driver's pod; Kubernetes allows "
+        f"{MOST_ANNOTATION_BYTES}. Shorten them",
+    )
 
 
 def mebibytes(quantity: int | str) -> int:
@@ -210,18 +228,21 @@ def _key(found: FlowAnalysis) -> Manifest:
     }
 
 
-def _config(found: FlowAnalysis, place: Place, namespace: str, settings: RenderSettings) -> Manifest:
+def _files(found: FlowAnalysis, place: Place, namespace: str, settings: RenderSettings) -> Mapping[str, str]:
+    """The content of the driver's files, by name."""
     conf = spark_conf(found, place, namespace, settings)
     lines = "".join(f"{key} {_property(value)}\n" for key, value in sorted(conf.items()))
     template = json.dumps(_executor_template(found, place, settings), indent=1, sort_keys=True)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "data": {_CONF: lines, _TEMPLATE: template}}
+    return {_CONF: lines, _TEMPLATE: template}
 
 
-def _mounted(found: FlowAnalysis) -> Manifest:
-    """Return the volume source with the two files of the ConfigMap by name. Spark would run a file `spark-env.sh` that
-    somebody else adds to the ConfigMap."""
-    items = [{"key": key, "path": key} for key in (_CONF, _TEMPLATE)]
-    return {"name": flow_analysis_name(found.name), "items": items, "defaultMode": 0o444}
+def _mounted() -> Manifest:
+    """Return the volume source with the two files."""
+    items = [
+        {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{annotation_of_file(file)}']"}}
+        for file in (_CONF, _TEMPLATE)
+    ]
+    return {"items": items, "defaultMode": 0o444}
 
 
 def _property(value: str) -> str:
@@ -344,7 +365,7 @@ def _overlaid(found: FlowAnalysis, template: Manifest, role: str) -> Manifest:
     return laid
 
 
-def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manifest:
+def _driver_template(found: FlowAnalysis, place: Place, namespace: str, settings: RenderSettings) -> Manifest:
     pod = _pod(found, place, "driver")
     driver = found.spec.driver
     pod["spec"] |= {
@@ -353,7 +374,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
         "volumes": [
-            {"name": "config", "configMap": _mounted(found)},
+            {"name": "config", "downwardAPI": _mounted()},
             {"name": "scratch", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             *_secret_volumes(found),
@@ -394,7 +415,12 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
     }
     if settings.image_pull_secrets:
         pod["spec"]["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    return _overlaid(found, pod, "driver")
+    laid = _overlaid(found, pod, "driver")
+    files = {
+        annotation_of_file(file): text for file, text in _files(found, place, namespace, settings).items()
+    }
+    laid["metadata"]["annotations"] = {**laid["metadata"].get("annotations", {}), **files}
+    return laid
 
 
 def arguments(found: FlowAnalysis, log: str) -> list[str]:
@@ -419,7 +445,7 @@ def arguments(found: FlowAnalysis, log: str) -> list[str]:
     return [*common, f"--from={spec.window.from_}", *end]
 
 
-def _work(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manifest:
+def _work(found: FlowAnalysis, template: Manifest) -> Manifest:
     spec = found.spec
     job: Manifest = {
         "backoffLimit": spec.retries,
@@ -433,7 +459,7 @@ def _work(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manife
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
             ]
         },
-        "template": _driver_template(found, place, settings),
+        "template": template,
     }
     if spec.schedule is not None:
         return {
