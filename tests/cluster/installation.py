@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from .harness import images
 from .harness.cluster import Cluster
+from .support.network import OPERATOR as OPERATOR_PODS
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
@@ -79,7 +81,8 @@ def apply_schemas(cluster: Cluster) -> None:
 @contextlib.contextmanager
 def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]:
     """The chart installed in `namespace` with further `arguments` of `helm install`; uninstalled at the
-    end unless the test has done it."""
+    end unless the test has done it. Raises AssertionError if the operator has ended meanwhile, other than by the loss
+    of its lease."""
     settings = []
     for prefix, image in (("image", operator_image(cluster)), ("router.image", router_image(cluster))):
         settings += [*_image_values(prefix, image), "--set", f"{prefix}.pullPolicy=Never"]
@@ -98,8 +101,29 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
     )
     try:
         yield
+        assert_operator_ran_on(cluster, namespace)
     finally:
         cluster.helm("uninstall", RELEASE, *place, "--timeout=60s", "--ignore-not-found")
+
+
+def assert_operator_ran_on(cluster: Cluster, namespace: str) -> None:
+    """Kubernetes starts an operator again that has ended, so that nothing else may fail."""
+    for pod in cluster.get("pods", f"--selector={OPERATOR_PODS}", namespace=namespace)["items"]:
+        for container in pod["status"].get("containerStatuses", ()):
+            end = container["lastState"].get("terminated")
+            if end is None:
+                continue
+            name = pod["metadata"]["name"]
+            log = cluster.kubectl("logs", "--previous", f"--namespace={namespace}", name)
+            is_lease = end["exitCode"] == 1 and _has_lost_its_lease(log)
+            assert is_lease, f"{name} has ended: {end}\n{log[-8000:]}"
+
+
+def _has_lost_its_lease(log: str) -> bool:
+    records = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return any(
+        (record["module"], record["level"]) == ("isthmus_operator.leader", "error") for record in records
+    ) and not any("exception" in record for record in records if record["module"] == "isthmus_operator")
 
 
 @contextlib.contextmanager
