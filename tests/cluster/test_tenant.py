@@ -124,7 +124,6 @@ BY_THE_OPERATOR: list[tuple[str, dict[str, Any]]] = [
 ]
 OF_OTHERS = (
     plain("ServiceAccount"),
-    plain("ConfigMap", data={"a": "b"}),
     plain("Service", spec={"ports": [{"port": 80}], "selector": {"a": "b"}}),
     plain("NetworkPolicy", "networking.k8s.io/v1", spec={"podSelector": {}}),
 )
