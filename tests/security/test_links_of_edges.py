@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,8 @@ from tests.security.support.frames import Flood, attach, begin, flow
 
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
+from isthmus_router.edge.succession import MOST_CONNECTIONS
+from isthmus_router.linkroute.messages import LINK_ROUTES_ADDRESS
 from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
 
 LINKS = 2400
@@ -124,17 +127,41 @@ def test_an_announcement_that_concerns_thousands_of_links(
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
 
 
+def downlink(number: int) -> bytes:
+    source = Described(ULong(0x28), ["E", *[None] * 9, Symbol(CAPABILITY_EDGE_DOWNLINK)])
+    fields = [f"d{number}", UInt(number), True, None, None, source, Described(ULong(0x29), [None])]
+    return frame(0x12, [*fields, None, None, UInt(0)])
+
+
 def test_thousands_of_downlinks(edges: tuple[Router, int]) -> None:
     """Each of them concerns all others of the same id."""
     router, port = edges
-    capability = [None] * 9 + [Symbol(CAPABILITY_EDGE_DOWNLINK)]
     with Edge(port, KEY) as edge, Canary(router) as canary:
         for number in range(LINKS):
-            source = Described(ULong(0x28), ["E", *capability])
-            fields = [f"d{number}", UInt(number), True, None, None, source, Described(ULong(0x29), [None])]
-            edge.send(frame(0x12, [*fields, None, None, UInt(0)]))
+            edge.send(downlink(number))
         edge.send(attach(5000, "last", "last", receiver=True))
         await_links(router, 2 + 1)
     await_end(router)
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+@pytest.mark.parametrize(
+    ("key", "link"),
+    [(None, downlink(0)), (KEY, attach(0, "routes", LINK_ROUTES_ADDRESS))],
+    ids=["downlinks", "link routes"],
+)
+def test_many_connections_of_one_edge(edges: tuple[Router, int], key: str | None, link: bytes) -> None:
+    """Each downlink, and each link on which an edge tells of link routes, concerns all others of the same id. Of
+    downlinks with the same key, only the newest counts."""
+    router, port = edges
+    with contextlib.ExitStack() as stack:
+        canary = stack.enter_context(Canary(router))
+        opened = [stack.enter_context(Edge(port, key)) for _ in range(MOST_CONNECTIONS + 20)]
+        for edge in opened:
+            edge.send(link, attach(1, "last", "last"))
+            eventually(lambda edge=edge: b"last" in edge.tail, "the answers", 60)
+        refused = [b"amqp:resource-limit-exceeded" in edge.tail for edge in opened]
+    assert refused == [False] * MOST_CONNECTIONS + [True] * 20
+    await_end(router)
+    canary.report.check()

@@ -76,13 +76,13 @@ class Downlinks:
             self.core.refuse(link, OTHER_ID)
         elif self._downlinks[link.connection] >= MOST_DOWNLINKS:
             self.core.refuse(link, TOO_MANY)
-        elif not self._has_room(link.connection):
+        elif not self._has_room(link.connection, held := self._is_held(link.connection)):
             self.core.refuse(link, TOO_MANY_CONNECTIONS)
         else:
             link.type = LinkType.EDGE_DOWNLINK
             self._downlinks[link.connection] += 1
             self.core.port.accept_link(link, link.source, link.target)
-            if self._is_held(link.connection):
+            if held:
                 self._waiting.setdefault(edge_id, {})[link.connection] = link
                 details = {"id": edge_id, "connection": link.connection.id, "user": link.connection.user}
                 log.error(OF_ANOTHER_USER, extra=details)
@@ -100,10 +100,11 @@ class Downlinks:
         address = self.core.addresses.get(AddressClass.EDGE + edge_id)
         return () if address is None else address.edges.keys()
 
-    def _has_room(self, connection: Connection) -> bool:
-        """Whether it may be one of the connections that have its id, or wait for it."""
-        groups = self._holders(connection.container), self._waiting.get(connection.container, {})
-        return all(connection in group or len(group) < MOST_CONNECTIONS for group in groups)
+    def _has_room(self, connection: Connection, held: bool) -> bool:
+        """Whether it may be one more of the connections of its user that have its id, or wait for it if it is held."""
+        edge_id = connection.container
+        group = self._waiting.get(edge_id, {}) if held else self._holders(edge_id)
+        return connection in group or sum(item.user == connection.user for item in group) < MOST_CONNECTIONS
 
     def _is_held(self, connection: Connection) -> bool:
         """Whether another user, who is not this edge on another connection, has the id."""

@@ -54,8 +54,14 @@ MOST_NEWS = 10_000
 from what they know: a peer may tell of new link routes faster than hundreds of others can be told."""
 REPAIR_SECONDS = 5.0
 
+MOST_CONNECTIONS = 64
+"""Of one edge and user on which link routes are told. An edge has one, and two while it changes to another one."""
+
 WRONG_PEER = Condition("qd:connection-role", "Connection does not support link routes of edges")
 TWICE = Condition("amqp:not-allowed", "There is such a link on this connection")
+TOO_MANY = Condition(
+    "amqp:resource-limit-exceeded", f"An edge tells of link routes on at most {MOST_CONNECTIONS} connections"
+)
 NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about link routes are not read")
 
 
@@ -86,6 +92,8 @@ class EdgeLinkRoutes:
     def __init__(self, core: RouterCore, routing: LinkRouting, call_later: CallLater) -> None:
         self.core = core
         self.exchanges: dict[Connection, Exchange] = {}
+        self._of_id: dict[str, dict[Exchange, None]] = {}
+        """By the id of the edge, or of the interior."""
         self._routing = routing
         self._call_later = call_later
         self._uplink: Connection | None = None
@@ -143,6 +151,9 @@ class EdgeLinkRoutes:
         if connection.role is not Role.EDGE or self.core.edge:
             self.core.refuse(link, WRONG_PEER)
             return True
+        if not self._has_connection_left(connection):
+            self.core.refuse(link, TOO_MANY)
+            return True
         exchange = self._exchange(connection)
         if (exchange.hears if link.incoming else exchange.tells) is not None:
             self.core.refuse(link, TWICE)
@@ -160,11 +171,26 @@ class EdgeLinkRoutes:
             self._tell_all(exchange, link)
         return True
 
+    def _has_connection_left(self, connection: Connection) -> bool:
+        """Whether it may be one more of the connections on which its user tells of the link routes of the edge."""
+        if connection in self.exchanges:
+            return True
+        others = self._of_id.get(connection.container, {})
+        return sum(other.connection.user == connection.user for other in others) < MOST_CONNECTIONS
+
     def _exchange(self, connection: Connection) -> Exchange:
         exchange = self.exchanges.get(connection)
         if exchange is None:
             exchange = self.exchanges[connection] = Exchange(connection)
+            self._of_id.setdefault(connection.container, {})[exchange] = None
         return exchange
+
+    def _remove(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.connection]
+        same_id = self._of_id[exchange.connection.container]
+        del same_id[exchange]
+        if not same_id:
+            del self._of_id[exchange.connection.container]
 
     # Telling
 
@@ -367,7 +393,7 @@ class EdgeLinkRoutes:
 
     def _of_same_edge(self, exchange: Exchange) -> Iterator[Exchange]:
         """Its exchanges on other connections. Routers that tell of link routes prove their mesh when they connect."""
-        for other in self.exchanges.values():
+        for other in self._of_id.get(exchange.connection.container, ()):
             if other is not exchange and other.connection.is_of_same_edge(exchange.connection):
                 yield other
 
@@ -381,7 +407,7 @@ class EdgeLinkRoutes:
 
     def _drop(self, exchange: Exchange) -> None:
         if exchange.hears is None and exchange.tells is None and not exchange.heard:
-            self.exchanges.pop(exchange.connection, None)
+            self._remove(exchange)
 
     def _forget(self, exchange: Exchange, *, kept: bool) -> None:
         """What the peer has told no longer holds. `kept`: that there are such link routes still counts."""
@@ -446,8 +472,9 @@ class EdgeLinkRoutes:
     def connection_closed(self, connection: Connection) -> None:
         """Observer interface: every link was unbound before; what was left until the edge tells it anew is not there
         any more."""
-        exchange = self.exchanges.pop(connection, None)
+        exchange = self.exchanges.get(connection)
         if exchange is not None:
+            self._remove(exchange)
             self._forget(exchange, kept=False)
 
     def link_bound(self, link: Link) -> None:
