@@ -6,13 +6,11 @@ renewal; its generated classes per kind are not needed, as desired objects are m
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +23,7 @@ from .fetch import MAX_ANSWER_BYTES
 from .fields import applied
 from .names import MANAGER
 from .resources.base import API_VERSION
+from .slots import Slots
 from .untrusted import document, mapping, scrubbed
 
 Manifest = dict[str, Any]
@@ -38,6 +37,8 @@ MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
 """Of these, so that the thousands that one namespace may wait for leave room for those of others."""
+REQUEST_CREDIT = 32.0
+"""Requests that an idle namespace has in advance. A change of a small namespace needs about 5."""
 
 
 @dataclass(frozen=True)
@@ -114,31 +115,6 @@ class ApiError(Exception):
         return not self.concerns_object or self.status >= 500
 
 
-class Slots:
-    """Places for requests, of which one namespace has a part. A request waits for those before it of its own
-    namespace, and for no more than that part of each other one."""
-
-    def __init__(self, total: int = MAX_PARALLEL, share: int = MAX_PARALLEL_PER_NAMESPACE) -> None:
-        self._all = asyncio.Semaphore(total)
-        self._share = share
-        self._shares: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
-        """By namespace, with the number of those who use or await it."""
-
-    @asynccontextmanager
-    async def slot(self, namespace: str | None) -> AsyncIterator[None]:
-        share, users = self._shares.get(namespace, (asyncio.Semaphore(self._share), 0))
-        self._shares[namespace] = share, users + 1
-        try:
-            async with share, self._all:
-                yield
-        finally:
-            users = self._shares[namespace][1] - 1
-            if users:
-                self._shares[namespace] = share, users
-            else:
-                del self._shares[namespace]
-
-
 class Cluster:
     """A connection to the API server. `count` is told verb and status code of every request."""
 
@@ -154,7 +130,7 @@ class Cluster:
         self._count = count
         self._manager = manager
         self._clock = clock
-        self._slots = Slots()
+        self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT)
         self._ended: dict[str | None, float] = {}
         """By namespace: when a request ended last."""
 

@@ -15,6 +15,7 @@ from .cluster import Cluster, Manifest
 from .render.flows.place import KEYS
 from .render.material import LOGIN_KEYS, USERS_KEY
 from .rotation.ledger import TLS_KEYS
+from .slots import in_thread
 from .specs import unpacked
 from .store import Inputs, is_for_registries, is_usable
 
@@ -73,7 +74,7 @@ class Contents:
     async def complete(self, inputs: Inputs) -> Inputs:
         """`inputs` with the content of the Secrets that its resources name. Where there is no room for all, the oldest
         Secrets come first, and the others are `too_large`. Raises ApiError."""
-        names, keys = await asyncio.to_thread(_named, inputs)
+        names, keys = await in_thread(self._namespace, _named, inputs)
         wanted = sorted((item for item in inputs.secrets if _is_wanted(item, names, inputs)), key=_age)
         found: dict[str, _Read | None] = {}
         used = 0

@@ -22,6 +22,7 @@ from .decoding import apart
 from .fetch import MAX_ANSWER_BYTES, fetch
 from .metrics import POLLS
 from .report import Observation, Report, RouterReport, occupied, parse_report
+from .slots import Slots
 from .untrusted import document
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,10 @@ READING_SHARE = 0.2
 REQUESTS_PER_SECOND = 50.0
 """To pods of all namespaces together, if each namespace has as many pods."""
 POLL_TIMEOUT_SECONDS = 3.0
+POLL_SECONDS = 0.1
+"""The time of a request that counts as one turn of its namespace."""
+POLL_CREDIT = 32.0
+"""Turns that a namespace has in advance whose pods answer at once."""
 HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
@@ -75,7 +80,7 @@ class Observer:
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
-        self._slots = asyncio.Semaphore(MAX_PARALLEL)
+        self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, POLL_CREDIT)
         self._max_bytes = max_bytes
         self._max_report_bytes = max_report_bytes
         self._reserved_bytes = reserved_bytes
@@ -160,14 +165,18 @@ class Observer:
     async def _ask(self, key: tuple[str, str], target: Target) -> tuple[Observation, float]:
         """What a pod has answered, and how long the processor has worked on that, in seconds."""
         try:
-            async with self._slots:
-                body = await fetch(
-                    target.ip,
-                    target.port,
-                    target.path,
-                    limit=self._max_bytes,
-                    seconds=POLL_TIMEOUT_SECONDS,
-                )
+            async with self._slots.slot(key[0]) as use:
+                began = time.monotonic()
+                try:
+                    body = await fetch(
+                        target.ip,
+                        target.port,
+                        target.path,
+                        limit=self._max_bytes,
+                        seconds=POLL_TIMEOUT_SECONDS,
+                    )
+                finally:
+                    use.cost = (time.monotonic() - began) / POLL_SECONDS
         except (TimeoutError, OSError, EOFError, ValueError) as error:
             POLLS.labels("failed").inc()
             return Observation(None, _reason(error)), 0.0

@@ -35,6 +35,7 @@ from .resources import API_VERSION
 from .room import Room
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
+from .slots import in_thread
 from .spec_texts import completed
 from .status import (
     CertificateUser,
@@ -157,7 +158,8 @@ class Reconciliation:
         gossip = gossip_facts(model, children, all_pods)
         self._observe(model, by_router, all_pods, gossip)
         observations = self._operator.observer.observations(self._namespace)
-        facts = await asyncio.to_thread(
+        facts = await in_thread(
+            self._namespace,
             lambda: {
                 router.name: router_facts(
                     router,
@@ -168,7 +170,7 @@ class Reconciliation:
                     observations=observations,
                 )
                 for router in model.routers.values()
-            }
+            },
         )
         flows = flow_facts(model, live, all_pods, outcomes, observations)
         failures = await self._creation_failures(facts, gossip, flows)
@@ -195,7 +197,7 @@ class Reconciliation:
         waits = [
             AT_ONCE_SECONDS if moved else None,
             SYNC_CHECK_SECONDS if late else None,
-            await asyncio.to_thread(self._due),
+            await in_thread(self._namespace, self._due),
             REFUSED_SECONDS if problems or self._refused or self._failed else None,
             self._applier.due(began),
             self._refused.due(began),
@@ -237,7 +239,7 @@ class Reconciliation:
         model = model.serving(ledgers, refused)
         known = self._rendering = None
         make = partial(Rendering.of, version, now, model, self._operator.settings)
-        made = self._rendering = await asyncio.to_thread(make)
+        made = self._rendering = await in_thread(self._namespace, make)
         self.expiries = dict(made.rendered.plan.expiries)
         self._operator.room.rendered(self._namespace, made.large_bytes, self._drop)
         return made, live
@@ -248,7 +250,7 @@ class Reconciliation:
         inputs = store.inputs(self._namespace)
         inputs = replace(inputs, resources=await completed(self._operator.cluster, inputs.resources))
         inputs = await self._contents.complete(inputs)
-        model = await asyncio.to_thread(inputs.model, moment)
+        model = await in_thread(self._namespace, inputs.model, moment)
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None
             return model
@@ -265,11 +267,12 @@ class Reconciliation:
     ) -> bool:
         """Goes on with the rotations from what pods use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
-        usages = await asyncio.to_thread(
+        usages = await in_thread(
+            self._namespace,
             lambda: {
                 name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users, others)
                 for name, ledger in before.items()
-            }
+            },
         )
         await self._keeper.retire(usages, datetime.now(UTC))
         return any(item.ledger != before[name] for name, item in self.profiles.items())
@@ -378,7 +381,7 @@ class Reconciliation:
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
-        unheard = await asyncio.to_thread(_unheard, rendering, facts)
+        unheard = await in_thread(self._namespace, _unheard, rendering, facts)
         unheard |= {("FlowLog", name) for name in self._flows.unheard}
         unheard |= {
             ("GossipRouter", name)
@@ -394,7 +397,7 @@ class Reconciliation:
             if key not in unheard or not self._status(manifest)
         ]
         # What a tenant has created, and what its pods answer, decides how long this takes.
-        statuses = await asyncio.to_thread(self._changed_statuses, heard, rendering, facts)
+        statuses = await in_thread(self._namespace, self._changed_statuses, heard, rendering, facts)
         written = await asyncio.gather(
             *(self._write_status(manifest, status) for manifest, status in statuses), return_exceptions=True
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from .cluster import Cluster, Manifest
+from .slots import in_thread
 from .specs import long_bytes, refused, with_text
 
 
@@ -32,4 +32,4 @@ async def _read(cluster: Cluster, item: Manifest) -> Manifest | None:
     if not isinstance(spec, Mapping):
         return None  # the watch reports it soon
     del listed
-    return await asyncio.to_thread(with_text, item, spec)
+    return await in_thread(metadata["namespace"], with_text, item, spec)

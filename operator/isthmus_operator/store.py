@@ -175,6 +175,10 @@ class Store:
         """Namespaces that have a resource of ours."""
         return {namespace for index in self._own for namespace in index}.difference(self.unreadable)
 
+    def has_resources(self, namespace: str) -> bool:
+        """Whether the namespace has a resource of ours."""
+        return namespace not in self.unreadable and any(namespace in index for index in self._own)
+
     def resources(self, namespace: str) -> list[Manifest]:
         """Resources of all kinds, as API objects."""
         if namespace in self.unreadable:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,9 +18,9 @@ from .cluster import ApiError, Cluster
 from .fetch import MAX_ANSWER_BYTES
 from .holds import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
 from .observe import Observer
+from .publishing import Publisher, Series
 from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
-from .resources import RESOURCE_KINDS
 from .room import DEFAULT_MEMORY_BYTES, Room
 from .rotation.ledger import Ledger
 from .store import Store
@@ -67,6 +66,7 @@ class Reconciler:
         )
         self._store: Store | None = None
         self._workers: dict[str, _Worker] = {}
+        self._publisher = Publisher()
         metrics.PENDING.set_function(lambda: sum(item.wanted.is_set() for item in self._workers.values()))
 
     def use(self, store: Store) -> None:
@@ -114,7 +114,7 @@ class Reconciler:
         await self._observer.close()
 
     def _used(self, namespace: str) -> bool:
-        return self._store is not None and namespace in self._store.namespaces()
+        return self._store is not None and self._store.has_resources(namespace)
 
     async def _work(self, namespace: str, worker: _Worker) -> None:
         pause = 0.0
@@ -135,9 +135,10 @@ class Reconciler:
                 del self._workers[namespace]
                 self._operator.cluster.forget(namespace)
                 self._operator.room.forget(namespace)
-            self._publish()
-            if ended:
+                self._publisher.forget(namespace)
                 return
+            reconciliation = worker.reconciliation
+            self._publisher.publish(namespace, reconciliation.readiness, _series(namespace, reconciliation))
 
     async def _attempt(self, namespace: str, worker: _Worker) -> float:
         """One look, timed and counted. Returns after how many seconds to look again, 0 for no hurry."""
@@ -159,29 +160,6 @@ class Reconciler:
         limit = FIRST_RETRY_SECONDS * 2.0 ** min(worker.failures - 1, 10)
         return min(MAX_RETRY_SECONDS, limit) * random.uniform(0.5, 1.0)
 
-    def _publish(self) -> None:
-        totals: Counter[tuple[str, str]] = Counter()
-        for worker in self._workers.values():
-            totals.update(worker.reconciliation.readiness)
-        for kind in RESOURCE_KINDS:
-            for ready in ("True", "False", "Unknown"):
-                metrics.OBJECTS.labels(kind, ready).set(totals[kind, ready])
-        metrics.CERTIFICATE_EXPIRY.clear()
-        for namespace, worker in self._workers.items():
-            for (router, secret), moment in worker.reconciliation.expiries.items():
-                metrics.CERTIFICATE_EXPIRY.labels(namespace, router, secret).set(moment.timestamp())
-        for gauge in (
-            metrics.PROFILE_EXPIRY,
-            metrics.PROFILE_REVOCATIONS_EXPIRY,
-            metrics.PROFILE_ORDINAL,
-            metrics.PROFILE_OLDEST,
-            metrics.PROFILE_ROTATING,
-        ):
-            gauge.clear()
-        for namespace, worker in self._workers.items():
-            for name, facts in worker.reconciliation.profiles.items():
-                _publish_profile(namespace, name, facts.ledger)
-
 
 def until_next(pause: float) -> float:
     """How long to wait for a trigger, in seconds; `pause` is what a look has asked for, 0 for no hurry."""
@@ -189,15 +167,30 @@ def until_next(pause: float) -> float:
     return min(pause or resync, resync)
 
 
-def _publish_profile(namespace: str, name: str, ledger: Ledger | None) -> None:
+def _series(namespace: str, reconciliation: Reconciliation) -> dict[Series, float]:
+    """The metrics of the certificates of a namespace."""
+    found: dict[Series, float] = {
+        (metrics.CERTIFICATE_EXPIRY, (namespace, router, secret)): moment.timestamp()
+        for (router, secret), moment in reconciliation.expiries.items()
+    }
+    for name, facts in reconciliation.profiles.items():
+        found |= profile_series(namespace, name, facts.ledger)
+    return found
+
+
+def profile_series(namespace: str, name: str, ledger: Ledger | None) -> dict[Series, float]:
+    """The metrics of one SslProfile."""
     if ledger is None:
-        return
-    current = ledger.current
-    metrics.PROFILE_ORDINAL.labels(namespace, name).set(ledger.ordinal)
-    metrics.PROFILE_OLDEST.labels(namespace, name).set(ledger.oldest_valid)
+        return {}
+    current, labels = ledger.current, (namespace, name)
+    found: dict[Series, float] = {
+        (metrics.PROFILE_ORDINAL, labels): ledger.ordinal,
+        (metrics.PROFILE_OLDEST, labels): ledger.oldest_valid,
+    }
     if current.not_after is not None:
-        metrics.PROFILE_EXPIRY.labels(namespace, name).set(current.not_after.timestamp())
+        found[metrics.PROFILE_EXPIRY, labels] = current.not_after.timestamp()
     if ledger.revocations_expiry is not None:
-        metrics.PROFILE_REVOCATIONS_EXPIRY.labels(namespace, name).set(ledger.revocations_expiry.timestamp())
+        found[metrics.PROFILE_REVOCATIONS_EXPIRY, labels] = ledger.revocations_expiry.timestamp()
     if current.settled is None:
-        metrics.PROFILE_ROTATING.labels(namespace, name).set(current.since.timestamp())
+        found[metrics.PROFILE_ROTATING, labels] = current.since.timestamp()
+    return found

@@ -6,7 +6,6 @@ authority that somebody else has put there is used as it is and never written.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from datetime import datetime
 from ..cluster import ApiError, Cluster, Manifest
 from ..model import Problem
 from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER
+from ..slots import in_thread
 from ..store import is_ours, secret_view
 from .issue import Authority, UnusableAuthorityError, new_authority, renewed
 from .own import AUTHORITY_SECRET
@@ -62,14 +62,16 @@ class AuthorityKeeper:
 
     async def _current(self, live: Manifest, now: datetime) -> FoundAuthority:
         try:
-            found = await asyncio.to_thread(Authority.of, secret_view(live).data)
+            found = await in_thread(self._namespace, Authority.of, secret_view(live).data)
         except UnusableAuthorityError as error:
             text = (
                 f'Secret "{AUTHORITY_SECRET}" is not a usable certificate authority: {error}. Put one there, or delete '
                 "the Secret, and the operator makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
-        current = await asyncio.to_thread(renewed, found, self._name, now) if is_ours(live) else found
+        current = (
+            await in_thread(self._namespace, renewed, found, self._name, now) if is_ours(live) else found
+        )
         if current != found:
             metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
             patch = {"metadata": metadata, "data": _encoded(current)}

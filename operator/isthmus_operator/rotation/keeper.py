@@ -6,7 +6,6 @@ operators, or an operator with a late cache, one is refused and looks again.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,6 +30,7 @@ from ..names import (
 from ..render.material import Delivered
 from ..resources import SslProfile
 from ..resources.sslprofile import MAX_ORDINAL
+from ..slots import in_thread
 from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view
 from .ledger import Ledger, Past
@@ -94,7 +94,7 @@ class Keeper:
         }
         facts = {}
         self._own = model.own
-        delivered = await asyncio.to_thread(Delivered.of, model.delivered.values())
+        delivered = await in_thread(self._namespace, Delivered.of, model.delivered.values())
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
             facts[name] = await self._adopt_safely(profile, model, live, delivered, status, now)
@@ -178,7 +178,7 @@ class Keeper:
             return offered, renewal, adopt(ledger, profile.spec.secret_name, offered, wish, past, now)
 
         # Whoever writes the Secret decides how long it takes to examine the certificates and to sign new ones.
-        offered, renewal, adoption = await asyncio.to_thread(judge)
+        offered, renewal, adoption = await in_thread(self._namespace, judge)
         if offered is None and adoption.refusal is not None and profile.name not in model.own:
             adoption = replace(
                 adoption, refusal=_unreadable(profile.spec.secret_name, model) or adoption.refusal
@@ -238,20 +238,20 @@ class Keeper:
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and (controller(cached) or {}).get("uid") == uid:
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
-                await self._take(profile, await asyncio.to_thread(_Written.of, cached), past)
+                await self._take(profile, await in_thread(self._namespace, _Written.of, cached), past)
         elif known is not None:
             found = await self._cluster.get("Secret", self._namespace, name)
             if found is None and known.ledger is None:
                 del self._written[uid]
             elif found is None and known.ledger is not None:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
-                self._written[uid] = await asyncio.to_thread(_Written.of, answer)
+                self._written[uid] = await in_thread(self._namespace, _Written.of, answer)
             elif (
                 found is not None
                 and controller(found) is None
                 and refusal(found, profile, known=found["metadata"]["uid"] == known.uid) is None
             ):
-                await self._take(profile, await asyncio.to_thread(_Written.of, found), past)
+                await self._take(profile, await in_thread(self._namespace, _Written.of, found), past)
                 known = self._written[uid]
                 if known.ledger is not None:  # without an owner it would outlive its profile
                     self._written[uid] = await self._overwrite(profile, known, known.ledger)
@@ -277,19 +277,19 @@ class Keeper:
         }
         name, patch = self._secret(profile), {"metadata": metadata, "data": data}
         answer = await self._cluster.merge("Secret", self._namespace, name, patch)
-        return await asyncio.to_thread(_Written.of, answer)
+        return await in_thread(self._namespace, _Written.of, answer)
 
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
         """Writes the ledger over the version that is known; what was in force stays if that fails."""
         profile = item.profile
         known = self._written.get(profile.metadata.uid)
-        if await asyncio.to_thread(lambda: Ledger.decoded(ledger.encoded())) is None:
+        if await in_thread(self._namespace, lambda: Ledger.decoded(ledger.encoded())) is None:
             # Each write would lead to the next one.
             return replace(item, problem=Problem("ApplyFailed", _UNREADABLE, transient=False))
         try:
             if known is None:
                 answer = await self._cluster.create(self._manifest(profile, ledger))
-                written = await asyncio.to_thread(_Written.of, answer)
+                written = await in_thread(self._namespace, _Written.of, answer)
             else:
                 written = await self._overwrite(profile, known, ledger)
         except ApiError as error:
@@ -313,7 +313,7 @@ class Keeper:
             if text is not None:
                 return Problem("ObjectConflict", text, transient=False)
         if found is not None:
-            await self._take(profile, await asyncio.to_thread(_Written.of, found), Past())
+            await self._take(profile, await in_thread(self._namespace, _Written.of, found), Past())
         return Problem("ApplyFailed", _OVERTAKEN, transient=True)
 
     def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:

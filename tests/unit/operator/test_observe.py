@@ -7,6 +7,7 @@ import itertools
 import socket
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from isthmus_operator import observe
 from isthmus_operator.decoding import LONG_BYTES
 from isthmus_operator.observe import MAX_PARALLEL_PER_NAMESPACE, READING_SHARE, Observer, Target
 from isthmus_operator.report import RouterReport, occupied, parse_report
@@ -432,3 +434,35 @@ async def test_pods_of_one_namespace_do_not_slow_down_those_of_others(watch: Wat
         await observer.close()
     assert pauses["net"] < 0.5
     assert pauses["attacker"] > 30
+
+
+async def test_silent_pods_of_many_namespaces_do_not_slow_down_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one queue, each request to a pod of another namespace came after one to each of 480 silent pods."""
+    asked: Counter[str] = Counter()
+    enough = asyncio.Event()
+
+    async def fetch(ip: str, *_: Any, **__: Any) -> bytes:
+        await asyncio.sleep(0.03 if ip == "silent" else 0.001)
+        asked[ip] += 1
+        if asked["canary"] == 10:
+            enough.set()
+        if ip == "silent":
+            raise TimeoutError
+        return b"{}"
+
+    monkeypatch.setattr(observe, "fetch", fetch)
+    monkeypatch.setattr(observe, "REQUESTS_PER_SECOND", 1e9)
+    observer = Observer(lambda namespace: None, interval=0.01)
+    for number in range(60):
+        observer.watch(f"w{number}", {f"pod-{pod}": Target("uid", "silent", 1) for pod in range(8)})
+    await asyncio.sleep(0.3)
+    before = asked["silent"]
+    observer.watch("net", {"west-0": Target("uid", "canary", 1)})
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            await enough.wait()
+    finally:
+        await observer.close()
+    assert asked["silent"] - before < 10 * 3 * observe.MAX_PARALLEL

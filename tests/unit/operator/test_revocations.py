@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,11 +22,12 @@ from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sectio
 
 from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_expiry, revocations_problem
 from isthmus_operator.metrics import PROFILE_REVOCATIONS_EXPIRY
+from isthmus_operator.publishing import Publisher
 from isthmus_operator.render import RenderedGossip, RenderSettings, render
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.rotation.ledger import Ledger, Past
 from isthmus_operator.rotation.machine import Adoption, Wish, adopt
-from isthmus_operator.workers import _publish_profile
+from isthmus_operator.workers import profile_series
 
 LISTENER = {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}}
 CHECKED = Wish(crl_key="revoked.pem")
@@ -195,8 +197,9 @@ def test_when_the_first_list_expires_is_a_metric() -> None:
     expiry = revocations_expiry(lists)
     assert expiry is not None
     assert timedelta(days=1) < expiry - datetime.now(UTC) < timedelta(days=2, hours=1)
-    _publish_profile("net", "with", first(lists))
-    _publish_profile("net", "without", adopted(None, None, Wish()).ledger)
+    series = profile_series("net", "with", first(lists))
+    series |= profile_series("net", "without", adopted(None, None, Wish()).ledger)
+    Publisher().publish("net", Counter(), series)
     shown = {
         sample.labels["profile"]: sample.value
         for metric in PROFILE_REVOCATIONS_EXPIRY.collect()

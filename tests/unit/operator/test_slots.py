@@ -1,15 +1,17 @@
-"""The requests of one namespace leave room for those of others, for the lease and for the watchdog."""
+"""The requests and threads of a namespace leave room for those of others, for the lease and for the watchdog."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
-from isthmus_operator.cluster import MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, Cluster, Slots
+from isthmus_operator.cluster import MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, Cluster
 from isthmus_operator.leader import Election
 from isthmus_operator.resources.base import API_VERSION
+from isthmus_operator.slots import MAX_THREADS, Slots, in_thread
 
 
 class SlowApi:
@@ -104,7 +106,7 @@ async def test_the_lease_is_renewed_while_all_slots_are_taken(api: SlowApi) -> N
 
 
 async def test_those_who_give_up_leave_nothing_behind() -> None:
-    slots = Slots(1, 1)
+    slots = Slots(1, 1, 1.0)
 
     async def use(namespace: str) -> None:
         async with slots.slot(namespace):
@@ -115,6 +117,63 @@ async def test_those_who_give_up_leave_nothing_behind() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert slots._shares == {}
+    assert slots.idle
     async with asyncio.timeout(60), slots.slot("a"):
         pass
+
+
+async def test_one_who_gives_up_when_the_turn_comes_leaves_the_place_to_the_next() -> None:
+    slots = Slots(1, 1, 1.0)
+    order: list[str] = []
+
+    async def use(namespace: str) -> None:
+        async with slots.slot(namespace):
+            order.append(namespace)
+            await asyncio.sleep(0)
+
+    async with slots.slot("first"):
+        tasks = [asyncio.create_task(use(name)) for name in ("second", "third")]
+        await asyncio.sleep(0)
+        early = asyncio.create_task(use("fourth"))
+        await asyncio.sleep(0)
+        early.cancel()  # its turn may come before it ends
+    tasks[0].cancel()  # its turn has come
+    await asyncio.gather(*tasks, early, return_exceptions=True)
+    assert order == ["third"]
+    assert slots.idle
+
+
+async def test_a_namespace_waits_for_one_call_in_a_thread_of_each_other_one() -> None:
+    """With one queue, a call came after all those that waited: here 100 of each other namespace."""
+    ended: list[str] = []
+
+    def call(namespace: str) -> None:
+        time.sleep(0.001)
+        ended.append(namespace)
+
+    async def calls(namespace: str, number: int) -> None:
+        await asyncio.gather(*(in_thread(namespace, call, namespace) for _ in range(number)))
+
+    others = [asyncio.create_task(calls(f"w{number}", 100)) for number in range(20)]
+    async with asyncio.timeout(60):
+        while len(ended) < 400:  # noqa: ASYNC110 -- calls end in threads
+            await asyncio.sleep(0.001)
+        before = len(ended)
+        for _ in range(5):
+            await in_thread("canary", call, "canary")
+        assert len(ended) - before <= 5 * (2 * MAX_THREADS + 20)
+        await asyncio.gather(*others)
+
+
+async def test_a_namespace_has_one_thread_at_a_time() -> None:
+    under_way, most = 0, 0
+
+    def call() -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        time.sleep(0.002)
+        under_way -= 1
+
+    await asyncio.gather(*(in_thread("busy", call) for _ in range(20)))
+    assert most == 1

@@ -1,0 +1,111 @@
+"""Which namespace goes next where all of them share a number of places. Pure.
+
+Each namespace has a count of the turns that it has had. The namespace with the lowest count goes next. This is
+start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996) with a credit: the count of an
+idle namespace falls behind that of one that always waits, by at most the credit. So a change that needs a few turns,
+one after the other, goes before those that busy namespaces wait for, however many there are. No count gets ahead by
+more than the credit either, so that each namespace has its turn again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+from typing import Generic, TypeVar
+
+AGING = 0.25
+"""While others wait, a round in which each of them has a turn counts as so much at least for those that do not. So a
+namespace has its turn again however many new ones come, whose counts are the lowest."""
+REFILL = 2.0
+"""While nobody else waits, a turn counts as so much for all namespaces, so that they have their credit again."""
+
+Key = str | None
+_Ticket = TypeVar("_Ticket")
+
+
+class Turns(Generic[_Ticket]):
+    """`total` places, of which one namespace has at most `share` at a time. `credit` is in turns. Each call takes time
+    in proportion to the logarithm of the number of namespaces that wait."""
+
+    def __init__(self, total: int, share: int, credit: float) -> None:
+        self._free = total
+        self._share = share
+        self._credit = credit
+        self._now = 0.0
+        """The count of a namespace that has waited all the time."""
+        self._taken: dict[Key, float] = {}
+        """The counts, those that changed last at the end. A namespace that is not here is at the lowest one."""
+        self._waiting: dict[Key, deque[_Ticket]] = {}
+        self._under_way: dict[Key, int] = {}
+        self._queue: list[tuple[float, int, Key]] = []
+        """Heap of the namespaces that wait and have fewer turns under way than their share, with their counts."""
+        self._queued: set[Key] = set()
+        self._order = count()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or is under way."""
+        return not self._waiting and not self._under_way
+
+    def wait(self, key: Key, ticket: _Ticket) -> None:
+        """`ticket` waits for a turn of the namespace `key`."""
+        self._waiting.setdefault(key, deque()).append(ticket)
+        self._enqueue(key)
+
+    def withdraw(self, key: Key, ticket: _Ticket) -> None:
+        """`ticket` does not wait any more, if it did."""
+        waiting = self._waiting.get(key, deque())
+        if ticket in waiting:
+            waiting.remove(ticket)
+            self._drop_if_empty(key)
+
+    def admit(self) -> tuple[Key, _Ticket] | None:
+        """Begin the next turn. Return the ticket and its namespace, or None if none waits or there is no place."""
+        while self._free and self._queue:
+            start, _, key = heapq.heappop(self._queue)
+            self._queued.discard(key)
+            if key not in self._waiting:
+                continue
+            if self._taken.get(key, start) > start:  # a turn has ended meanwhile, and was counted
+                self._enqueue(key)
+                continue
+            ticket = self._waiting[key].popleft()
+            self._drop_if_empty(key)
+            self._free -= 1
+            self._under_way[key] = self._under_way.get(key, 0) + 1
+            self._now = max(self._now, start)
+            self._count(key, start, 1.0)
+            self._enqueue(key)
+            return key, ticket
+        return None
+
+    def leave(self, key: Key, cost: float = 0.0) -> None:
+        """A turn of the namespace has ended, and counts as `cost` more."""
+        self._free += 1
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+        self._count(key, self._start(key), cost)
+        self._enqueue(key)
+
+    def _start(self, key: Key) -> float:
+        lowest = self._now - self._credit
+        return max(lowest, self._taken.get(key, lowest))
+
+    def _count(self, key: Key, before: float, cost: float) -> None:
+        others = len(self._waiting) - (key in self._waiting)
+        self._now += cost * (AGING / others if others else REFILL)
+        self._taken.pop(key, None)
+        self._taken[key] = min(before + cost, self._now + self._credit)
+        while self._taken and self._taken[oldest := next(iter(self._taken))] <= self._now - self._credit:
+            del self._taken[oldest]
+
+    def _enqueue(self, key: Key) -> None:
+        if key in self._waiting and key not in self._queued and self._under_way.get(key, 0) < self._share:
+            self._queued.add(key)
+            heapq.heappush(self._queue, (self._start(key), next(self._order), key))
+
+    def _drop_if_empty(self, key: Key) -> None:
+        if not self._waiting[key]:
+            del self._waiting[key]

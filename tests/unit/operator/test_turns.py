@@ -1,0 +1,173 @@
+"""Namespaces take turns, and a namespace that was idle does not wait for each of many others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from isthmus_operator.turns import AGING, Key, Turns
+
+TOTAL, SHARE, CREDIT = 16, 8, 32.0
+
+
+class World:
+    """Places in which each turn ends when all those have ended that began before it."""
+
+    def __init__(self, total: int = TOTAL, share: int = SHARE, credit: float = CREDIT) -> None:
+        self.turns: Turns[str] = Turns(total, share, credit)
+        self.under_way: list[Key] = []
+        self.had: Counter[Key] = Counter()
+        self.costs: dict[Key, float] = {}
+        self.waiting: Counter[Key] = Counter()
+
+    def ask(self, key: Key, number: int = 1) -> None:
+        for _ in range(number):
+            self.turns.wait(key, f"ticket of {key}")
+        self.waiting[key] += number
+        self.fill()
+
+    def fill(self) -> None:
+        while (found := self.turns.admit()) is not None:
+            key, ticket = found
+            assert ticket == f"ticket of {key}"
+            self.under_way.append(key)
+            self.had[key] += 1
+            self.waiting[key] -= 1
+
+    def end_one(self) -> Key:
+        key = self.under_way.pop(0)
+        self.turns.leave(key, self.costs.get(key, 0.0))
+        self.fill()
+        return key
+
+    def attack(self, namespaces: int, each: int) -> None:
+        for number in range(namespaces):
+            self.ask(f"w{number}", each)
+
+    def chain(self, key: str, length: int) -> int:
+        """Ask for turns one after the other. Return how many turns of others end meanwhile."""
+        ended = 0
+        for _ in range(length):
+            self.ask(key)
+            while self.end_one() != key:
+                ended += 1
+        return ended
+
+
+def test_a_chain_of_an_idle_namespace_does_not_wait_for_those_that_have_had_more() -> None:
+    """With one queue, each turn of the chain came after 8 of each other namespace: 960."""
+    world = World()
+    world.attack(120, 200)
+    for _ in range(120 * 10):
+        world.end_one()
+    assert world.chain("canary", 5) <= 5 * TOTAL
+
+
+@pytest.mark.parametrize("before", [0, 10_000])
+def test_a_chain_waits_for_one_turn_of_each_other_namespace_at_most(before: int) -> None:
+    """However much the namespace has had itself."""
+    world = World()
+    world.attack(120, 1_000)
+    world.ask("canary", before)
+    for _ in range(before + 120 * 50):
+        world.end_one()
+    while world.waiting["canary"] or "canary" in world.under_way:
+        world.end_one()
+    assert world.chain("canary", 20) <= 20 * (120 + TOTAL)
+
+
+def test_namespaces_with_many_waiting_take_equal_turns() -> None:
+    world = World()
+    world.attack(10, 1_000)
+    for _ in range(2_000):
+        world.end_one()
+    assert max(world.had.values()) - min(world.had.values()) <= SHARE
+
+
+def test_turns_that_cost_more_come_less_often() -> None:
+    world = World(total=4, share=1)
+    world.costs = {f"w{number}": 9.0 for number in range(5)}
+    world.attack(10, 10_000)
+    for _ in range(4_000):
+        world.end_one()
+    assert world.had["w9"] > 5 * world.had["w0"]
+
+
+def test_the_cost_of_one_turn_delays_a_namespace_for_a_bounded_time() -> None:
+    world = World(total=1, share=1)
+    world.costs = {"slow": 1e9}
+    world.ask("slow")
+    world.attack(5, 1_000)
+    world.ask("slow")
+    had = world.had.total()
+    while world.had["slow"] < 2:
+        world.end_one()
+    assert world.had.total() - had <= 5 * (2 * CREDIT + 2)
+
+
+def test_new_namespaces_without_end_do_not_starve_a_busy_one() -> None:
+    """Each new namespace has its credit, so that it comes first."""
+    world = World()
+    world.attack(20, 10_000)
+    for _ in range(4_000):
+        world.end_one()
+    had = world.had["w0"]
+    for number in range(int(CREDIT / AGING) * 100):
+        if number % 4 == 0:
+            world.ask(f"new {number}", 4)
+        world.end_one()
+    assert world.had["w0"] > had
+
+
+def test_credit_comes_back_while_nobody_else_waits() -> None:
+    world = World()
+    world.chain("canary", 500)
+    world.attack(120, 100)
+    for _ in range(120 * 5):
+        world.end_one()
+    assert world.chain("canary", 4) <= 4 * TOTAL
+
+
+def test_no_namespace_has_more_than_its_share_and_no_place_stays_empty() -> None:
+    world = World()
+    world.ask("a", 100)
+    assert Counter(world.under_way) == {"a": SHARE}
+    world.ask("b", 100)
+    assert Counter(world.under_way) == {"a": SHARE, "b": TOTAL - SHARE}
+    while world.under_way:
+        world.end_one()
+        under_way = Counter(world.under_way)
+        assert max(under_way.values(), default=0) <= SHARE
+    assert world.had == {"a": 100, "b": 100}
+    assert world.turns.idle
+
+
+def test_one_that_does_not_wait_any_more_gets_no_turn() -> None:
+    turns: Turns[str] = Turns(1, 1, CREDIT)
+    for ticket in ("one", "two", "three"):
+        turns.wait("a", ticket)
+    assert turns.admit() == ("a", "one")
+    turns.withdraw("a", "two")
+    turns.withdraw("a", "one")
+    turns.withdraw("b", "unknown")
+    turns.leave("a")
+    assert turns.admit() == ("a", "three")
+    turns.leave("a")
+    turns.wait("a", "four")
+    turns.withdraw("a", "four")
+    assert turns.admit() is None
+    assert turns.idle
+
+
+def test_namespaces_that_are_gone_leave_nothing_behind() -> None:
+    world = World()
+    for number in range(20_000):
+        world.ask(f"n{number}", 3)
+        while world.under_way:
+            world.end_one()
+    turns = world.turns
+    assert turns.idle
+    assert len(turns._taken) < 100
+    assert not turns._queue
+    assert not turns._queued
