@@ -37,8 +37,10 @@ MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
 """Of these, so that the thousands that one namespace may wait for leave room for those of others."""
+EARLY_REQUESTS = 8
+"""Of a reconciliation, which count less. A change of a small namespace needs about 5."""
 REQUEST_CREDIT = 32.0
-"""Requests that an idle namespace has in advance. A change of a small namespace needs about 5."""
+"""Requests that an idle namespace has in advance."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +140,18 @@ class Cluster:
         """The same connection with slots of its own, for what must not wait for the work on namespaces."""
         return Cluster(self._api, count=self._count, manager=self._manager, clock=self._clock)
 
+    def begin(self, namespace: str) -> None:
+        """A reconciliation of the namespace begins. Its first requests go before those of long reconciliations."""
+        self._slots.begin(namespace, EARLY_REQUESTS)
+
     def last_end(self, namespace: str) -> float | None:
         """When a request about the namespace ended last, with or without success, by the clock. None: none has."""
         return self._ended.get(namespace)
 
     def forget(self, namespace: str) -> None:
-        """Forgets when requests about the namespace ended."""
+        """Forgets the requests about the namespace."""
         self._ended.pop(namespace, None)
+        self._slots.forget(namespace)
 
     async def close(self) -> None:
         await self._api.close()

@@ -44,6 +44,14 @@ class Slots:
         """Whether nobody uses or awaits a place."""
         return self._turns.idle
 
+    def begin(self, namespace: Key, early: int) -> None:
+        """The namespace begins a piece of work. Its first `early` uses count less, so that short pieces go first."""
+        self._turns.begin(namespace, early)
+
+    def forget(self, namespace: Key) -> None:
+        """The namespace begins no more work."""
+        self._turns.forget(namespace)
+
     @asynccontextmanager
     async def slot(self, namespace: Key) -> AsyncIterator[Use]:
         """A place for the time of the context. Waits for the turn of the namespace."""

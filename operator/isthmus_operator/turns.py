@@ -20,6 +20,10 @@ namespace has its turn again however many new ones come, whose counts are the lo
 REFILL = 2.0
 """While nobody else waits, a turn counts as so much for all namespaces, so that they have their credit again."""
 
+EARLY_PRICE = 0.25
+"""What the first turns of a piece of work count as. So short pieces of work go before long ones, and a namespace that
+divides its work into short pieces has at most four times as many turns as another one."""
+
 Key = str | None
 _Ticket = TypeVar("_Ticket")
 
@@ -42,6 +46,8 @@ class Turns(Generic[_Ticket]):
         """Heap of the namespaces that wait and have fewer turns under way than their share, with their counts."""
         self._queued: set[Key] = set()
         self._order = count()
+        self._early: dict[Key, int] = {}
+        """Turns that count as `EARLY_PRICE`."""
 
     @property
     def idle(self) -> bool:
@@ -52,6 +58,14 @@ class Turns(Generic[_Ticket]):
         """`ticket` waits for a turn of the namespace `key`."""
         self._waiting.setdefault(key, deque()).append(ticket)
         self._enqueue(key)
+
+    def begin(self, key: Key, early: int) -> None:
+        """The namespace begins a piece of work, of which the first `early` turns count as `EARLY_PRICE`."""
+        self._early[key] = early
+
+    def forget(self, key: Key) -> None:
+        """The namespace begins no more work."""
+        self._early.pop(key, None)
 
     def withdraw(self, key: Key, ticket: _Ticket) -> None:
         """`ticket` does not wait any more, if it did."""
@@ -75,7 +89,7 @@ class Turns(Generic[_Ticket]):
             self._free -= 1
             self._under_way[key] = self._under_way.get(key, 0) + 1
             self._now = max(self._now, start)
-            self._count(key, start, 1.0)
+            self._count(key, start, self._price(key))
             self._enqueue(key)
             return key, ticket
         return None
@@ -88,6 +102,12 @@ class Turns(Generic[_Ticket]):
             del self._under_way[key]
         self._count(key, self._start(key), cost)
         self._enqueue(key)
+
+    def _price(self, key: Key) -> float:
+        early = self._early.pop(key, 0)
+        if early > 1:
+            self._early[key] = early - 1
+        return EARLY_PRICE if early else 1.0
 
     def _start(self, key: Key) -> float:
         lowest = self._now - self._credit

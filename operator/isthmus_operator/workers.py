@@ -144,6 +144,7 @@ class Reconciler:
         """One look, timed and counted. Returns after how many seconds to look again, 0 for no hurry."""
         assert self._store is not None
         started = self._operator.clock()
+        self._operator.cluster.begin(namespace)
         pause = None
         try:
             pause = await worker.reconciliation.look(self._store)

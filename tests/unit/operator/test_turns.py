@@ -85,6 +85,36 @@ def test_namespaces_with_many_waiting_take_equal_turns() -> None:
     assert max(world.had.values()) - min(world.had.values()) <= SHARE
 
 
+def test_short_pieces_of_work_go_before_long_ones() -> None:
+    """Also when they come one after the other without a pause."""
+    world = World()
+    for number in range(120):
+        world.turns.begin(f"w{number}", 8)
+    world.attack(120, 400)
+    for _ in range(120 * 10):
+        world.end_one()
+    ended = []
+    for _ in range(20):
+        world.turns.begin("canary", 8)
+        ended.append(world.chain("canary", 4))
+    assert sum(ended) / len(ended) <= 2 * 120
+    world.turns.forget("canary")
+    for number in range(120):
+        world.turns.forget(f"w{number}")
+    assert not world.turns._early
+
+
+def test_short_pieces_of_work_do_not_starve_long_ones() -> None:
+    world = World(total=1, share=1)
+    world.ask("long", 10_000)
+    for _ in range(1_000):
+        world.turns.begin("short", 8)
+        world.ask("short", 4)
+        for _ in range(5):
+            world.end_one()
+    assert world.had["long"] >= 800
+
+
 def test_turns_that_cost_more_come_less_often() -> None:
     world = World(total=4, share=1)
     world.costs = {f"w{number}": 9.0 for number in range(5)}
