@@ -135,6 +135,8 @@ class Cluster:
         self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT)
         self._ended: dict[str | None, float] = {}
         """By namespace: when a request ended last."""
+        self.last_end_of_any: float | None = None
+        """When a request about any namespace ended last, by the clock."""
 
     def apart(self) -> Cluster:
         """The same connection with slots of its own, for what must not wait for the work on namespaces."""
@@ -147,6 +149,10 @@ class Cluster:
     def last_end(self, namespace: str) -> float | None:
         """When a request about the namespace ended last, with or without success, by the clock. None: none has."""
         return self._ended.get(namespace)
+
+    def is_waiting(self, namespace: str) -> bool:
+        """Return whether requests about the namespace wait for their turn."""
+        return self._slots.is_waiting(namespace)
 
     def forget(self, namespace: str) -> None:
         """Forgets the requests about the namespace."""
@@ -270,7 +276,7 @@ class Cluster:
             try:
                 return await self._send(verb, path, query, body, content_type, accept, limit)
             finally:
-                self._ended[namespace] = self._clock()
+                self._ended[namespace] = self.last_end_of_any = self._clock()
 
     async def _send(
         self,

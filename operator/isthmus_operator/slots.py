@@ -44,6 +44,10 @@ class Slots:
         """Whether nobody uses or awaits a place."""
         return self._turns.idle
 
+    def is_waiting(self, namespace: Key) -> bool:
+        """Return whether the namespace waits for its turn."""
+        return self._turns.is_waiting(namespace)
+
     def begin(self, namespace: Key, early: int) -> None:
         """The namespace begins a piece of work. Its first `early` uses count less, so that short pieces go first."""
         self._turns.begin(namespace, early)
@@ -80,6 +84,11 @@ class Slots:
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Slots] = WeakKeyDictionary()
 """The threads of asyncio: each event loop has its own."""
+
+
+def waits_for_thread(namespace: Key) -> bool:
+    """Return whether the namespace waits for a thread."""
+    return any(slots.is_waiting(namespace) for slots in list(_threads.values()))
 
 
 async def in_thread(namespace: Key, function: Callable[..., _Result], *arguments: object) -> _Result:

@@ -54,6 +54,10 @@ class Turns(Generic[_Ticket]):
         """Whether nothing waits or is under way."""
         return not self._waiting and not self._under_way
 
+    def is_waiting(self, key: Key) -> bool:
+        """Return whether a ticket of the namespace waits."""
+        return key in self._waiting
+
     def wait(self, key: Key, ticket: _Ticket) -> None:
         """`ticket` waits for a turn of the namespace `key`."""
         self._waiting.setdefault(key, deque()).append(ticket)

@@ -23,6 +23,7 @@ from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
 from .room import DEFAULT_MEMORY_BYTES, Room
 from .rotation.ledger import Ledger
+from .slots import waits_for_thread
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,12 @@ class Reconciler:
                 continue
             if self._operator.room.is_waiting(namespace):
                 continue
-            ends = (self._operator.cluster.last_end(namespace), self._operator.room.admitted(namespace))
+            cluster = self._operator.cluster
+            ends = [cluster.last_end(namespace), self._operator.room.admitted(namespace)]
+            if cluster.is_waiting(namespace) or waits_for_thread(
+                namespace
+            ):  # others have their turns meanwhile
+                ends.append(cluster.last_end_of_any)
             alive = max(busy, *(end or busy for end in ends))
             if self._operator.clock() - alive > STUCK_SECONDS:
                 return f"reconciliation of namespace {namespace} is stuck"

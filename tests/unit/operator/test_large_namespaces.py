@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from tests.unit.operator.support import link_route, router
 from tests.unit.operator.test_creations import Answer, Api
 
-from isthmus_operator.cluster import MAX_MESSAGE, Cluster
+from isthmus_operator.cluster import MAX_MESSAGE, MAX_PARALLEL, Cluster
 from isthmus_operator.events import LASTING_SECONDS, MOST_AT_ONCE, PER_SECOND, Allowance
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.observe import Observer
@@ -93,6 +94,41 @@ async def test_a_look_that_gets_on_is_not_stuck(
     assert [item is not None for item in found] == [stuck] * steps
     await asyncio.sleep(0.05)
     assert reconciler.stuck() is None
+    await reconciler.close()
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["requests of others end", "no request ends"])
+async def test_a_namespace_that_waits_for_its_turn_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    api = Server()
+
+    def clock() -> float:
+        return api.now
+
+    cluster = Cluster(api, clock=clock)
+    reconciler = Reconciler(cluster, SETTINGS, version="1", instance="pod", clock=clock)
+    reconciler.use(store(link_routes=[link_route("r", prefix="r", containerId="x")]))
+    waiting, over = asyncio.Event(), asyncio.Event()
+
+    async def look(self: Reconciliation, _: Store) -> float:
+        waiting.set()
+        await cluster.get("Secret", "net", "x")
+        over.set()
+        return 0.0
+
+    monkeypatch.setattr(Reconciliation, "look", look)
+    async with AsyncExitStack() as places, asyncio.timeout(30):
+        for number in range(MAX_PARALLEL):
+            await places.enter_async_context(cluster._slots.slot(f"w{number}"))
+        reconciler.trigger("net")
+        await waiting.wait()
+        api.now += STUCK_SECONDS + 1
+        if others:
+            cluster.last_end_of_any = api.now - 1
+        assert (reconciler.stuck() is None) is others
+    async with asyncio.timeout(30):
+        await over.wait()
     await reconciler.close()
 
 
