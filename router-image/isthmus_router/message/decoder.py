@@ -37,6 +37,8 @@ from .values import (
 
 MOST_WEAK_KEYS = 16
 """In a map, of types for which a sender can find any number of values with the same hash."""
+_LIST_WIDTHS = {0xC0: 1, 0xD0: 4}
+"""By the constructor of a list, the bytes of its size and of its count."""
 _WEAKLY_HASHED = frozenset((uuid.UUID, float, Float, Array, Described))
 
 _Reader: TypeAlias = Callable[[bytes, int, int, int, "Allowance"], tuple[object, int]]
@@ -82,6 +84,25 @@ def decode_all(data: Buffer, *, most: int = MOST_VALUES) -> object:
     if end != len(data):
         raise DecodeError("bytes left over", end)
     return value
+
+
+def decode_first(data: Buffer, count: int, *, most: int = MOST_VALUES) -> list[object]:
+    """Decode the first ``count`` items of the list that ``data`` begins with, and none of those behind them.
+
+    Raises DecodeError as ``decode`` does, and for fewer items. The rest may be malformed.
+    """
+    buffer = data if isinstance(data, bytes) else bytes(data)
+    width = _LIST_WIDTHS.get(buffer[0]) if buffer else None
+    if width is None:
+        raise DecodeError("list expected", 0)
+    found, position, stop = _compound_bounds(buffer, 1, len(buffer), width, 0)
+    if found < count:
+        raise DecodeError(f"{found} items in place of {count}", position)
+    items, allowance = [], Allowance(most)
+    for _ in range(count):
+        item, position = _read(buffer, position, stop, 1, allowance)
+        items.append(item)
+    return items
 
 
 def _read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowance) -> tuple[object, int]:
@@ -329,9 +350,9 @@ _TYPES: dict[int, tuple[type, _Reader]] = {
     0xB0: (bytes, _variable_reader(4, bytes)),
     0xB1: (str, _variable_reader(4, bytes.decode)),
     0xB3: (Symbol, _variable_reader(4, _symbol)),
-    0xC0: (list, _list_reader(1)),
+    0xC0: (list, _list_reader(_LIST_WIDTHS[0xC0])),
     0xC1: (dict, _map_reader(1)),
-    0xD0: (list, _list_reader(4)),
+    0xD0: (list, _list_reader(_LIST_WIDTHS[0xD0])),
     0xD1: (dict, _map_reader(4)),
     0xE0: (Array, _array_reader(1)),
     0xF0: (Array, _array_reader(4)),

@@ -25,7 +25,7 @@ which integer width or string kind a peer chose, while a value decoded and encod
 Map keys follow Python equality: a map holding both the symbol ``a`` and the string ``a`` keeps the last one.
 """
 
-from .decoder import Allowance, decode, decode_all, decode_within
+from .decoder import Allowance, decode, decode_all, decode_first, decode_within
 from .encoder import encode, encode_into
 from .values import (
     MAX_NESTING,
@@ -78,6 +78,7 @@ __all__ = [
     "UShort",
     "decode",
     "decode_all",
+    "decode_first",
     "decode_within",
     "encode",
     "encode_into",

@@ -16,6 +16,7 @@ from isthmus_router.places import Places
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
+    Names,
     a,
     as_endpoints,
     endpoint_fields,
@@ -25,6 +26,7 @@ from isthmus_router.relay.messages import (
     pack_numbers,
     unpack,
     unpack_hello,
+    unpack_names,
     unpack_version,
 )
 from isthmus_router.relay.port import BridgePort
@@ -277,25 +279,38 @@ class Bridge:
     def _on_hello(self, now: float, session: Session, frame: bytes) -> None:
         if session.dialled:
             raise FrameError("HELLO from who was dialled")
+        if session.phase is Phase.OPEN:
+            self._answer_again(now, session, frame)
+            return
         hello = self._checked(now, session, frame)
         if hello is None:
             return
         if not self._active:
             self._pass_on(session, hello)
             return
-        again = session.phase is Phase.OPEN
         for other in list(self.sessions.values()):
             if (other.site, other.peer) == (hello.site, hello.relay) and not (
                 other is session or other.dialled
             ):
                 self.end(now, other, "dialled again")
-        if not again and not self._places.take(hello.site):
+        if not self._places.take(hello.site):
             session.site = hello.site
             self._refuse(now, session, f"too many sessions of site {hello.site}")
             return
-        self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(hello.site)))
-        if not again:
-            self._open(now, session, hello)
+        self._acknowledge(now, session, hello.site)
+        self._open(now, session, hello)
+
+    def _answer_again(self, now: float, session: Session, frame: bytes) -> None:
+        """The answer may have been lost. It can be long, so it is sent at the rate of an honest HELLO."""
+        names = unpack_names(frame)
+        if (names.site, names.relay) != (session.site, session.peer):
+            raise FrameError("HELLO of another relay in an open session")
+        if now - session.acknowledged >= HELLO_INTERVAL / 2:
+            self._acknowledge(now, session, names.site)
+
+    def _acknowledge(self, now: float, session: Session, site: str) -> None:
+        session.acknowledged = now
+        self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(site)))
 
     def _on_hello_ack(self, now: float, session: Session, frame: bytes) -> None:
         if not session.dialled or session.phase is not Phase.GREETING:
@@ -344,15 +359,19 @@ class Bridge:
         if version != PROTOCOL_VERSION:
             self._refuse(now, session, f"protocol version {version}; {PROTOCOL_VERSION} is spoken here")
             return None
-        hello = unpack_hello(frame)
-        problem = self._problem(session, hello)
-        if problem:
-            session.site = session.site or hello.site
-            self._refuse(now, session, problem)
-            return None
-        return hello
+        names = unpack_names(frame)
+        problem = self._misaddressed(session, names)
+        if not problem:
+            # Only now: it may be long, and who sends it could be anybody.
+            hello = unpack_hello(frame)
+            problem = self._problem(session, hello)
+            if not problem:
+                return hello
+        session.site = session.site or names.site
+        self._refuse(now, session, problem)
+        return None
 
-    def _problem(self, session: Session, hello: Hello) -> str:
+    def _misaddressed(self, session: Session, hello: Names) -> str:
         own = self._settings
         if hello.group != own.group:
             return f"group {hello.group} at the other end of a session of group {own.group}"
@@ -369,6 +388,10 @@ class Bridge:
             for other in self.sessions.values()
         ):
             return f"another site is named {hello.site} as well: {RENAME}"
+        return ""
+
+    def _problem(self, session: Session, hello: Hello) -> str:
+        own = self._settings
         if problem := self._user.objection(hello.site, hello.view):
             return problem
         if not hello.via:

@@ -13,6 +13,7 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.senders import MOST_STARTED, MOST_STEP
 from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.messages import (
+    MOST_NUMBERS,
     MOST_ORIGINS,
     BridgeKind,
     Range,
@@ -137,9 +138,10 @@ class Inlet:
             self._tell(session)
 
     def _tell(self, session: Session) -> None:
-        if session.acks:
-            self._send(session.id, pack_numbers(BridgeKind.ACK, session.acks.items()))
-            session.acks.clear()
+        acks = list(session.acks.items())
+        session.acks.clear()
+        for at in range(0, len(acks), MOST_NUMBERS):
+            self._send(session.id, pack_numbers(BridgeKind.ACK, acks[at : at + MOST_NUMBERS]))
 
     def _on_batch(self, now: float, session: Session, frame: bytes) -> None:
         batch = decode_batch(frame, 1)

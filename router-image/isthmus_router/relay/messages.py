@@ -22,14 +22,15 @@ from typing import NamedTuple, TypeVar
 
 from isthmus_router.groups.frames import FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import ID_BYTES, LONGEST_NAME_BYTES, MemberId, MemberInfo
-from isthmus_router.groups.views import View, ViewId
-from isthmus_router.message.types import DecodeError, decode_all, encode
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
+from isthmus_router.message.types import DecodeError, decode_all, decode_first, encode
 from isthmus_router.relay.settings import Endpoint
 
 T = TypeVar("T")
-MOST_MEMBERS = 2_000
 MOST_ORIGINS = 10_000
 MOST_ENDPOINTS = 64
+MOST_NUMBERS = 1_024
+"""Origins in a frame of ACK or PING."""
 MOST_LIST_BYTES = 1 << 20
 """Of a frame whose body is a list."""
 MOST_LIST_VALUES = 1 << 16
@@ -88,6 +89,17 @@ class Hello(NamedTuple):
     """The member of the dialled site that passed it on."""
 
 
+class Names(NamedTuple):
+    """The beginning of HELLO and HELLO_ACK: who speaks to whom."""
+
+    version: int
+    group: str
+    site: str
+    domain: str
+    to_site: str
+    relay: MemberId
+
+
 class Range(NamedTuple):
     """Batches of an origin, both ends included: of NAK and GAP."""
 
@@ -127,12 +139,24 @@ def unpack(frame: bytes, fields: int) -> list[object]:
 
 
 def _decode(frame: bytes) -> object:
-    if len(frame) > MOST_LIST_BYTES:
-        raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
+    _check_length(frame)
     try:
         return decode_all(memoryview(frame)[1:], most=MOST_LIST_VALUES)
     except DecodeError as error:
         raise FrameError(str(error)) from error
+
+
+def _first(frame: bytes, fields: int) -> list[object]:
+    _check_length(frame)
+    try:
+        return decode_first(memoryview(frame)[1:], fields, most=MOST_LIST_VALUES)
+    except DecodeError as error:
+        raise FrameError(str(error)) from error
+
+
+def _check_length(frame: bytes) -> None:
+    if len(frame) > MOST_LIST_BYTES:
+        raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
 
 
 def as_list(value: object, fields: int = 0, most: int = 1 << 20) -> list[object]:
@@ -221,7 +245,15 @@ def pack_hello(kind: BridgeKind, hello: Hello) -> bytes:
 
 def unpack_version(frame: bytes) -> int:
     """Of a HELLO or HELLO_ACK, of any version. Raises FrameError."""
-    return a(int, unpack(frame, 1)[0])
+    return a(int, _first(frame, 1)[0])
+
+
+def unpack_names(frame: bytes) -> Names:
+    """The beginning of a HELLO or HELLO_ACK of this version; what follows is not decoded. Raises FrameError."""
+    version, group, site, domain, to_site, relay = _first(frame, 6)
+    return Names(
+        a(int, version), as_name(group), as_name(site), as_name(domain), as_name(to_site), as_id(relay)
+    )
 
 
 def unpack_hello(frame: bytes) -> Hello:
@@ -258,7 +290,7 @@ def unpack_position(frame: bytes) -> Position:
 
 
 def pack_numbers(kind: BridgeKind, numbers: Iterable[tuple[MemberId, int]]) -> bytes:
-    """ACK and PING: per origin a number."""
+    """ACK and PING: per origin a number, for `MOST_NUMBERS` origins at most."""
     return bytes((kind,)) + b"".join(_POSITION.pack(origin, number) for origin, number in numbers)
 
 
@@ -266,6 +298,8 @@ def unpack_numbers(frame: bytes) -> list[tuple[MemberId, int]]:
     """ACK and PING. Raises FrameError."""
     if (len(frame) - 1) % _POSITION.size:
         raise FrameError(f"numbers of {len(frame)} bytes")
+    if len(frame) > 1 + MOST_NUMBERS * _POSITION.size:
+        raise FrameError(f"more than {MOST_NUMBERS} numbers")
     numbers = [(MemberId(origin), number) for origin, number in _POSITION.iter_unpack(memoryview(frame)[1:])]
     check_numbers(*(number for _, number in numbers))
     return numbers

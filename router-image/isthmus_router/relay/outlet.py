@@ -15,7 +15,7 @@ from math import inf
 
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.buffer import Buffer
-from isthmus_router.relay.messages import BridgeKind, Position, Range, pack, pack_numbers
+from isthmus_router.relay.messages import MOST_NUMBERS, BridgeKind, Position, Range, pack, pack_numbers
 from isthmus_router.relay.port import SiteStreams, StreamLog
 from isthmus_router.relay.settings import Window
 
@@ -227,7 +227,7 @@ class Outlet:
             return
         self.deadline = inf
         if self._unacknowledged:
-            origins = islice(self._unacknowledged, MOST_REPEATED)
+            origins = islice(self._unacknowledged, MOST_NUMBERS)
             sent = [(origin, self._cursors[origin].sent[-1][0]) for origin in origins]
             self._send(pack_numbers(BridgeKind.PING, sent))
         self._ready.update(dict.fromkeys(self._waiting))

@@ -42,6 +42,8 @@ class Session:
     certificate_names: tuple[str, ...] = ()
     peer: MemberId = NOBODY
     domain: str = ""
+    acknowledged: float = -inf
+    """When HELLO was answered last."""
     endpoints: tuple[Endpoint, ...] = ()
     """Of the peer."""
     told_view: ViewId | None = None

@@ -28,6 +28,8 @@ from isthmus_router.relay.sites import KnownSite, SiteState
 
 TELL_AGAIN_INTERVAL = 1.0
 VIEW_AGAIN_INTERVAL = 0.5
+TELL_INTERVAL = 0.1
+"""Seconds between changes of views of which members are told: a site may change its view at any rate."""
 
 Send = Callable[[int, bytes], None]
 
@@ -54,6 +56,9 @@ class SiteViews:
         self._unaware: set[MemberId] = set()
         """Members that have not answered the last SITES."""
         self._tell_again_at = inf
+        self._told_at = -inf
+        self._tell_at = inf
+        """When members are told of views that have changed meanwhile."""
         self.refused = 0
         """SITES of members that are no relays."""
         self.table = SiteTable(settings.site)
@@ -69,7 +74,8 @@ class SiteViews:
     @property
     def deadline(self) -> float:
         """When `on_time` is due."""
-        return min(self._tell_again_at, min((site.deadline for site in self._known.values()), default=inf))
+        grace = min((site.deadline for site in self._known.values()), default=inf)
+        return min(self._tell_at, self._tell_again_at, grace)
 
     def view_installed(
         self, now: float, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]
@@ -89,7 +95,7 @@ class SiteViews:
         else:
             self._known.clear()
             self._unaware.clear()
-            self._tell_again_at = inf
+            self._tell_at = self._tell_again_at = inf
 
     def stale(self, session: Session) -> bool:
         """Whether a newer relay of the site is known than the session's."""
@@ -108,8 +114,12 @@ class SiteViews:
             return
         before = known.report()
         known.heard(session.peer, view)
-        if known.report() != before:
+        if known.report() == before:
+            return
+        if known.state is not before.state or now >= self._told_at + TELL_INTERVAL:
             self._tell(now)
+        else:
+            self._tell_at = self._told_at + TELL_INTERVAL
 
     def lost(self, now: float, session: Session) -> None:
         """The last session with a relay of the site has ended."""
@@ -190,7 +200,7 @@ class SiteViews:
         before = [site.report() for site in self._known.values()]
         for site in self._known.values():
             site.on_time(now)
-        if before != [site.report() for site in self._known.values()]:
+        if now >= self._tell_at or before != [site.report() for site in self._known.values()]:
             self._tell(now)
         elif now >= self._tell_again_at and self._view is not None:
             self._unaware.intersection_update(self._view.ids)
@@ -208,6 +218,7 @@ class SiteViews:
         if view is None:
             return
         self._version += 1
+        self._told_at, self._tell_at = now, inf
         told = self._told(view)
         self._unaware = set(view.ids) - {self._id}
         self._tell_again_at = now + TELL_AGAIN_INTERVAL if self._unaware else inf

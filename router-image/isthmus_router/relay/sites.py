@@ -15,7 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from isthmus_router.groups.identity import MemberId, MemberInfo
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
 
 class SiteState(StrEnum):
@@ -120,10 +120,21 @@ class KnownSite:
                 for member, other in self.told.items()
                 if member in self.live or member == relay or not set(other.ids) & set(view.ids)
             }
+            self._make_room()
         self.live.add(relay)
         self.state = SiteState.UP
         if self.live.issuperset(self.told):
             self.deadline = inf
+
+    def _make_room(self) -> None:
+        """Forget the oldest views if the site has too many members together: relays of it may tell of any number."""
+        members: set[MemberId] = set()
+        for relay, view in sorted(self.told.items(), key=lambda item: item[1].id, reverse=True):
+            together = members.union(view.ids)
+            if len(together) > MOST_MEMBERS:
+                del self.told[relay]
+            else:
+                members = together
 
     def lost(self, now: float, relay: MemberId) -> None:
         """The last session with that relay has ended."""

@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pytest
+
 from isthmus_router.groups.frames import PROTOCOL_VERSION
 from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id
 from isthmus_router.groups.views import View, ViewId
@@ -48,11 +50,42 @@ def a_hello(site: str, to_site: str) -> Hello:
     return Hello(PROTOCOL_VERSION, "group", site, site, to_site, relay.id, (), view, ())
 
 
+def a_bridge(port: Port, *sites: str) -> Bridge:
+    """Of a relay of the site `own`."""
+    settings = RelaySettings("group", "own", "own", {name: RemoteSite() for name in sites})
+    bridge = Bridge(settings, port, User(), Random(1))  # type: ignore[arg-type]
+    bridge.activate(0.0)
+    return bridge
+
+
+@pytest.mark.parametrize(("site", "to_site"), [("unknown", "own"), ("own", "own"), ("other", "third")])
+def test_who_is_refused_by_name_has_nothing_else_decoded(site: str, to_site: str) -> None:
+    """A HELLO of a stranger may be long."""
+    port = Port()
+    bridge = a_bridge(port, "other")
+    bridge.opened(0.0, -1, ())
+    bridge.frame(0.0, -1, pack_hello(BridgeKind.HELLO, a_hello(site, to_site))[:-20] + b"\xff" * 20)
+    assert port.answers == {BridgeKind.REFUSED: 1}
+    assert bridge.malformed == 0
+
+
+def test_a_repeated_greeting_is_answered_at_its_rate_and_not_decoded() -> None:
+    port = Port()
+    bridge = a_bridge(port, "other")
+    hello = pack_hello(BridgeKind.HELLO, a_hello("other", "own"))
+    bridge.opened(0.0, -1, ())
+    bridge.frame(0.0, -1, hello)
+    for tenth in range(1, 100):
+        bridge.frame(tenth / 10, -1, hello[:-20] + b"\xff" * 20)
+    assert port.answers == {BridgeKind.HELLO_ACK: 1 + 33}
+    assert bridge.malformed == 0
+    bridge.frame(10.0, -1, pack_hello(BridgeKind.HELLO, a_hello("other", "own")))
+    assert bridge.malformed == 1, "another relay"
+
+
 def test_no_site_has_all_sessions() -> None:
     port = Port()
-    sites = {name: RemoteSite() for name in ("greedy", "other")}
-    bridge = Bridge(RelaySettings("group", "own", "own", sites), port, User(), Random(1))  # type: ignore[arg-type]
-    bridge.activate(0.0)
+    bridge = a_bridge(port, "greedy", "other")
 
     def dialled(number: int, site: str) -> None:
         bridge.opened(0.0, number, ())

@@ -9,8 +9,9 @@ from tests.unit.relay.world import World
 
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError, Kind, encode_frame
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, member_id
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 from isthmus_router.relay.messages import (
+    MOST_NUMBERS,
     BridgeKind,
     Hello,
     Position,
@@ -20,12 +21,13 @@ from isthmus_router.relay.messages import (
     pack_numbers,
     pack_unicast,
     unpack_hello,
+    unpack_names,
     unpack_numbers,
     unpack_unicast,
 )
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.site_acks import decode_site_acks, encode_site_acks
-from isthmus_router.relay.sites import newest
+from isthmus_router.relay.sites import KnownSite, newest
 
 A, B, C, D = (member_id(bytes((index,)) * 16) for index in range(1, 5))
 
@@ -54,6 +56,33 @@ def test_what_is_packed_is_unpacked() -> None:
     assert unpack_numbers(pack_numbers(BridgeKind.ACK, [(A, 1), (B, 2**40)])) == [(A, 1), (B, 2**40)]
     acks = {"sfo": {A: 1, B: 2}, "lon": {}}
     assert decode_site_acks(encode_site_acks(acks)) == acks
+
+
+def test_names_are_those_of_the_greeting() -> None:
+    hello = Hello(PROTOCOL_VERSION, "group", "nyc", "ns/nyc", "sfo", A, (), view(3, A), ())
+    frame = pack_hello(BridgeKind.HELLO, hello)
+    assert unpack_names(frame) == hello[:6]
+    for cut in range(1, len(frame)):
+        with pytest.raises(FrameError):
+            unpack_names(frame[:cut])
+
+
+def test_numbers_of_a_frame_are_bounded() -> None:
+    numbers = [(A, number) for number in range(1, MOST_NUMBERS + 2)]
+    assert unpack_numbers(pack_numbers(BridgeKind.PING, numbers[1:])) == numbers[1:]
+    with pytest.raises(FrameError, match="more than 1024 numbers"):
+        unpack_numbers(pack_numbers(BridgeKind.PING, numbers))
+
+
+def test_views_of_a_site_have_a_bounded_number_of_members_together() -> None:
+    known = KnownSite("sfo", 10.0)
+    ids = [member_id(number.to_bytes(16)) for number in range(1, 3 * MOST_MEMBERS)]
+    for number in range(12):
+        first = number * MOST_MEMBERS // 4
+        known.heard(ids[first], view(number, *ids[first : first + MOST_MEMBERS // 4]))
+    assert [each.id.number for each in known.views] == [11, 10, 9, 8]
+    known.heard(ids[0], view(20, *ids[:MOST_MEMBERS]))
+    assert [each.id.number for each in known.views] == [20]
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 1 << 40])

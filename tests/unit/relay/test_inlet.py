@@ -8,12 +8,12 @@ import pytest
 
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError
-from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.identity import MemberId, member_id
 from isthmus_router.groups.streams.log import Log
 from isthmus_router.groups.streams.senders import MOST_STEP
 from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.inlet import ACK_INTERVAL, MOST_ASKED, Inlet
-from isthmus_router.relay.messages import BridgeKind, kind_of, pack, unpack, unpack_numbers
+from isthmus_router.relay.messages import MOST_NUMBERS, BridgeKind, kind_of, pack, unpack, unpack_numbers
 from isthmus_router.relay.port import SiteStreams
 from isthmus_router.relay.session import Phase, Session
 
@@ -164,3 +164,13 @@ def test_no_site_begins_the_stream_of_another_ones_member() -> None:
 def test_a_gap_must_be_one(gap: tuple[int, int, int]) -> None:
     with pytest.raises(FrameError):
         Rig().get(BridgeKind.GAP, A, *gap)
+
+
+def test_acknowledgements_of_many_origins_take_several_frames() -> None:
+    rig = Rig()
+    origins = [member_id(number.to_bytes(16)) for number in range(1, 2 * MOST_NUMBERS + 2)]
+    rig.sessions[0].origins.update(origins)
+    for origin in origins:
+        rig.inlet.held(0.0, origin, 1, rig.sessions)
+    frames = rig.acknowledged()
+    assert [len(numbers) for _, numbers in frames] == [MOST_NUMBERS, MOST_NUMBERS, 1]

@@ -6,9 +6,11 @@ import pytest
 from tests.unit.relay.world import DETECTION, World, load
 
 from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.messages import BridgeKind, pack_hello
 from isthmus_router.relay.session import Phase
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite, Window
+from isthmus_router.relay.site_views import TELL_INTERVAL
 from isthmus_router.relay.sites import SiteState
 
 PASSED_ON = -1000
@@ -402,3 +404,20 @@ def test_a_message_to_a_member_that_has_just_gone_comes_back() -> None:
     assert sender.relay.forward(world.now, gone.id, Kind.UNICAST, b"lost")
     world.run(0.1)
     assert sender.unicasts == [(Kind.UNICAST_LOST, gone.id, b"")]
+
+
+def test_members_are_told_of_views_at_a_bounded_rate_and_of_the_last_one() -> None:
+    world = World(1, {"nyc": 2, "sfo": 2})
+    world.run(1.0)
+    (relay,) = [node.relay for node in world.sites["nyc"].nodes if node.relay._sites._known]
+    session = next(item for item in relay._bridge.sessions.values() if item.phase is Phase.OPEN)
+    known, before = relay._sites._known["sfo"], relay._sites._version
+    members, number = known.views[0].members, known.views[0].id.number
+    for step in range(100):
+        view = View(ViewId(number + 1 + step, members[0].id), members)
+        relay._sites.heard(world.now + step / 1000, session, view)
+    assert relay._sites._version == before + 1
+    assert relay._sites.deadline <= world.now + TELL_INTERVAL
+    relay._sites.on_time(relay._sites.deadline)
+    assert relay._sites._version == before + 2
+    assert relay._sites.table.sites["sfo"].views[0].id.number == number + 100
