@@ -185,9 +185,10 @@ class FlowLog:
         self._work = None
 
     def _interval_work(self) -> Iterator[None]:
-        for name, connector in self._endpoints.connectors.items():
+        for name, connector in list(self._endpoints.connectors.items()):
             if connector.message:
                 self.recorder.connector_failed(name, connector.message)
+            yield
         yield from self._readings()
         if self._core.has_consumers(self._source.addresses[1]):
             yield from self.recorder.intervals_end()

@@ -55,15 +55,17 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Generator[None
     connection_rows, address_rows = view.first_connections(LISTED), view.first_addresses(LISTED)
     others = [node for node in view.nodes() if node.next_hop != SELF]
     neighbors = [_neighbor(node) for node in others if node.next_hop is None]
-    connectors = [_connector(row) for row in view.connectors()]
+    connector_rows, auto_link_rows = view.connectors(), view.auto_links()
+    link_route_rows = islice(view.link_routes(), LISTED)
     listeners = [_listener(row) for row in view.listeners()]
     ssl_profiles = [_ssl_profile(row) for row in view.ssl_profiles()]
     policy_denials = dict(view.policy().denials)
     yield
     edge = _edge((yield from view.edge()))
     nodes = yield from _list(_node, others)
-    auto_links = yield from _list(_auto_link, view.auto_links())
-    link_routes = yield from _list(_link_route, islice(view.link_routes(), LISTED))
+    connectors = yield from _list(_connector, connector_rows)
+    auto_links = yield from _list(_auto_link, auto_link_rows)
+    link_routes = yield from _list(_link_route, link_route_rows)
     connections = yield from _list(_connection, connection_rows)
     addresses = yield from _list(_address, address_rows)
     return {

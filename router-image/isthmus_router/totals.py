@@ -223,6 +223,14 @@ def metrics(process: RouterProcess) -> Generator[None, None, MetricsSnapshot]:
     for row in view.auto_links():
         auto_links[row.oper_status] += 1
         yield
+    link_routes: Counter[str] = Counter()
+    for route in view.link_routes():
+        link_routes["active" if route.active else "inactive"] += 1
+        yield
+    connectors: Counter[tuple[str, str]] = Counter()
+    for connector in list(process.endpoints.connectors.values()):
+        connectors[connector.config.role.label, connector.state] += 1
+        yield
     edge = yield from view.edge()
     tally = process.tallies.latest()
     totals = tally.totals
@@ -269,11 +277,9 @@ def metrics(process: RouterProcess) -> Generator[None, None, MetricsSnapshot]:
         ),
         routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
         listeners=Counter("listening" if row.listening else "failed" for row in view.listeners()),
-        connectors=Counter(
-            (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
-        ),
+        connectors=connectors,
         auto_links=auto_links,
-        link_routes=Counter("active" if row.active else "inactive" for row in view.link_routes()),
+        link_routes=link_routes,
         routed_links=len(process.link_routing.routed) // 2,
         ssl_profile_ordinals={
             profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()

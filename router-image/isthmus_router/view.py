@@ -49,6 +49,7 @@ from isthmus_router.upgrade.groups import shown_correlator
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.amqp.connector import Connector
     from isthmus_router.amqp.listener import Listener
     from isthmus_router.endpoints import HttpListener
     from isthmus_router.process import RouterProcess
@@ -133,6 +134,21 @@ def in_order_of_id(links: Collection[Link], offset: int) -> Iterator[Link | None
         if offset < len(part):
             yield from sorted(part, key=_ID)[offset:]
         offset = max(0, offset - len(part))
+
+
+def _connector(item: Connector) -> ConnectorRow:
+    core = item.connection.core if item.connection is not None else None
+    problem = core.problem if core is not None else None
+    return ConnectorRow(
+        item.config,
+        "failed" if problem else item.state,
+        problem or item.message,
+        container=core.container if core is not None else None,
+        connection_id=core.id if core is not None else None,
+        tls_ordinal=core.tls_ordinal if core is not None else None,
+        cost=core.cost if core is not None else None,
+        active=core.active if core is not None and core.role is Role.EDGE else None,
+    )
 
 
 def _upgrade(connection: Connection) -> str:
@@ -367,25 +383,9 @@ class RouterView:
         items: list[Listener | HttpListener] = [*endpoints.listeners.values(), *endpoints.http.values()]
         return [ListenerRow(item.config, item.state == "listening", item.message) for item in items]
 
-    def connectors(self) -> Sequence[ConnectorRow]:
-        """Configured connectors and what became of them."""
-        rows = []
-        for item in self._process.endpoints.connectors.values():
-            core = item.connection.core if item.connection is not None else None
-            problem = core.problem if core is not None else None
-            rows.append(
-                ConnectorRow(
-                    item.config,
-                    "failed" if problem else item.state,
-                    problem or item.message,
-                    container=core.container if core is not None else None,
-                    connection_id=core.id if core is not None else None,
-                    tls_ordinal=core.tls_ordinal if core is not None else None,
-                    cost=core.cost if core is not None else None,
-                    active=core.active if core is not None and core.role is Role.EDGE else None,
-                )
-            )
-        return rows
+    def connectors(self, offset: int = 0) -> Iterator[ConnectorRow]:
+        """Configured connectors and what became of them, without the first `offset` ones."""
+        return map(_connector, list(self._process.endpoints.connectors.values())[offset:])
 
     def ssl_profiles(self) -> Sequence[SslProfileRow]:
         """Profiles of the configuration, and who uses which of their generations."""
@@ -444,8 +444,8 @@ class RouterView:
         policy = self._process.policy
         return (_vhost(policy, vhost.name) for vhost in list(policy.vhosts))
 
-    def auto_links(self) -> Iterator[AutoLinkRow]:
-        """Auto-links and their links."""
+    def auto_links(self, offset: int = 0) -> Iterator[AutoLinkRow]:
+        """Auto-links and their links, without the first `offset` ones."""
         return (
             AutoLinkRow(
                 auto_link.config,
@@ -454,16 +454,16 @@ class RouterView:
                 link_id=auto_link.link.id if auto_link.link is not None else None,
                 last_error=auto_link.last_error,
             )
-            for auto_link in self._process.auto_links.all
+            for auto_link in islice(self._process.auto_links.all, offset, None)
         )
 
-    def link_routes(self) -> Sequence[LinkRouteRow]:
-        """Link routes, and what became of the links that matched."""
+    def link_routes(self, offset: int = 0) -> Iterator[LinkRouteRow]:
+        """Link routes, and what became of the links that matched, without the first `offset` ones."""
         routing = self._process.link_routing
-        return [
+        return (
             _link_route(config, routing.sections.get(config), routing.now)
-            for config in self.configuration.link_routes
-        ]
+            for config in islice(self.configuration.link_routes, offset, None)
+        )
 
     def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
         """Link routes that containers have made for their connections, without the first `offset` ones."""

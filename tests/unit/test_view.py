@@ -20,6 +20,57 @@ def view_of(router: RouterInMemory) -> RouterView:
     return RouterView(process)
 
 
+class Lookups(dict[Any, Any]):
+    """Counts them."""
+
+    count = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(key, default)
+
+
+def test_rows_of_link_routes_are_made_when_they_are_asked_for() -> None:
+    configs = [object() for _ in range(5)]
+    sections = Lookups()
+    process: Any = SimpleNamespace(
+        configuration=SimpleNamespace(link_routes=configs),
+        link_routing=SimpleNamespace(sections=sections, now=0.0),
+    )
+    rows = RouterView(process).link_routes(3)
+    assert sections.count == 0
+    found: list[object] = [next(rows).config]
+    assert found == [configs[3]]
+    assert sections.count == 1
+    found += [row.config for row in rows]
+    assert found == configs[3:]
+
+
+def test_rows_of_connectors_are_made_when_they_are_asked_for() -> None:
+    asked: list[int] = []
+
+    class Connector:
+        state, message, connection = "connecting", "", None
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @property
+        def config(self) -> int:
+            asked.append(self.number)
+            return self.number
+
+    connectors = {str(number): Connector(number) for number in range(5)}
+    process: Any = SimpleNamespace(endpoints=SimpleNamespace(connectors=connectors))
+    rows = RouterView(process).connectors(3)
+    assert asked == []
+    next(rows)
+    assert asked == [3]
+    del connectors["4"]  # a reload
+    next(rows)
+    assert asked == [3, 4]
+
+
 def test_the_row_of_an_address_with_many_links_is_made_in_steps() -> None:
     router = RouterInMemory()
     connection = router.connection()

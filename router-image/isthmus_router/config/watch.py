@@ -104,10 +104,14 @@ class ConfigWatcher:
             self._on_error(outcome)
         elif outcome is not None:
             recovered, self.last_error = self.last_error is not None, None
-            # The same settings in another text count too: observers wait to see the hash of what they wrote.
-            if recovered or outcome != self.current or outcome.config_hash != self.current.config_hash:
+            # The comparison of tens of thousands of sections takes tens of milliseconds.
+            if recovered or await asyncio.to_thread(self._is_new, outcome):
                 self.current = outcome
                 self._on_change(outcome)
+
+    def _is_new(self, outcome: Configuration) -> bool:
+        """The same settings in another text count too: observers wait to see the hash of what they wrote."""
+        return outcome != self.current or outcome.config_hash != self.current.config_hash
 
     def _read_if_changed(self) -> Configuration | ConfigError | None:
         if self._seen.is_current():

@@ -246,7 +246,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         {"failoverUrls": constant(None), **columns.CONNECTOR_STATE},
         _identified("connector", lambda row: row.config.name, lambda row: row.config.identity),
         operations=all_operations,
-        rows=lambda view, offset: islice(view.connectors(), offset, None),
+        rows=lambda view, offset: view.connectors(offset),
         config_of=lambda row: row.config,
         row_of=lambda config: ConnectorRow(config, state="connecting"),
     )
@@ -278,7 +278,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "lastError": lambda row: row.last_error,
         },
         operations=all_operations,
-        rows=lambda view, offset: islice(view.auto_links(), offset, None),
+        rows=lambda view, offset: view.auto_links(offset),
         config_of=lambda row: row.config,
         row_of=lambda config: AutoLinkRow(config, oper_status="inactive", phase=config.phase),
     )
@@ -292,7 +292,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         _section_columns(LINK_ROUTE, lambda row: row.config, without=("name",)),
         {"operStatus": lambda row: "active" if row.active else "inactive", **_DIR},
         operations=all_operations,
-        rows=lambda view, offset: islice(view.link_routes(), offset, None),
+        rows=lambda view, offset: view.link_routes(offset),
         config_of=lambda row: row.config,
         row_of=LinkRouteRow,
     )

@@ -420,7 +420,8 @@ class ManagementView(Protocol):
 
     def listeners(self) -> Sequence[ListenerRow]: ...
 
-    def connectors(self) -> Sequence[ConnectorRow]: ...
+    def connectors(self, offset: int = 0) -> Iterator[ConnectorRow]:
+        """Those of the configuration, without the first `offset` ones."""
 
     def ssl_profiles(self) -> Sequence[SslProfileRow]: ...
 
@@ -435,9 +436,11 @@ class ManagementView(Protocol):
     def vhosts(self) -> Iterator[VhostRow]:
         """Of every vhost that is configured."""
 
-    def auto_links(self) -> Iterator[AutoLinkRow]: ...
+    def auto_links(self, offset: int = 0) -> Iterator[AutoLinkRow]:
+        """Those of the configuration, without the first `offset` ones."""
 
-    def link_routes(self) -> Sequence[LinkRouteRow]: ...
+    def link_routes(self, offset: int = 0) -> Iterator[LinkRouteRow]:
+        """Those of the configuration, without the first `offset` ones."""
 
     def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
         """Those that containers have made for their connections, without the first `offset` ones."""

@@ -144,8 +144,9 @@ class SmallRouter:
         # Copies: a listener was made from an earlier configuration, of equal content.
         return [ListenerRow(replace(listener), listening=True) for listener in self.configuration.listeners]
 
-    def connectors(self) -> Sequence[ConnectorRow]:
-        return [ConnectorRow(connector, "connecting") for connector in self.configuration.connectors]
+    def connectors(self, offset: int = 0) -> Iterator[ConnectorRow]:
+        rows = (ConnectorRow(connector, "connecting") for connector in self.configuration.connectors)
+        return islice(rows, offset, None)
 
     def ssl_profiles(self) -> list[SslProfileRow]:
         return [SslProfileRow(profile, {0: 2}) for profile in self.configuration.ssl_profiles.values()]
@@ -167,8 +168,9 @@ class SmallRouter:
             VhostRow(vhost.hostname, 5, 1, denials, per_user, per_host) for vhost in self.configuration.vhosts
         )
 
-    def auto_links(self) -> Sequence[AutoLinkRow]:
-        return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]
+    def auto_links(self, offset: int = 0) -> Iterator[AutoLinkRow]:
+        rows = (AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links)
+        return islice(rows, offset, None)
 
     def connection_link_routes(self, offset: int = 0) -> Iterator[ConnectionLinkRouteRow]:
         return iter(self.made_link_routes[offset:])
@@ -182,8 +184,9 @@ class SmallRouter:
     def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
         self.made_link_routes.remove(row)
 
-    def link_routes(self) -> Sequence[LinkRouteRow]:
-        return [LinkRouteRow(config, container_count=1) for config in self.configuration.link_routes]
+    def link_routes(self, offset: int = 0) -> Iterator[LinkRouteRow]:
+        rows = (LinkRouteRow(config, container_count=1) for config in self.configuration.link_routes)
+        return islice(rows, offset, None)
 
     def log_counts(self) -> dict[tuple[str, str], int]:
         return {("AGENT", "info"): 4, ("AGENT", "warning"): 1}

@@ -393,7 +393,7 @@ def test_what_became_of_a_connector(
     shown: tuple[str, str],
 ) -> None:
     rows = [ConnectorRow(router.configuration.connectors[0], state, message, container=container)]
-    monkeypatch.setattr(router, "connectors", lambda: rows)
+    monkeypatch.setattr(router, "connectors", lambda offset: iter(rows[offset:]))
     client = Client(ManagementAgent(router, router))
     (row,) = client.query("connector", "connectionStatus", "connectionMsg")
     assert (row["connectionStatus"], row["connectionMsg"]) == shown
