@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from isthmus_router.core.model import Connection
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.steps import begin
 from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.linkroute.table import Declaration, LinkRoute, LinkRouteTable, route_key
 
 FEW = 16
-"""Link routes that end within the event in which their connection ends."""
+"""Link routes that end within the event in which their connection ends. More of them in steps."""
 
 
 class MadeLinkRoutes:
@@ -66,12 +67,7 @@ class MadeLinkRoutes:
         made = self.of.pop(connection, {}).values()
         for declaration in made:
             self._end(connection, declaration)
-        steps = self._forget_all(connection, made)
-        if len(made) > FEW:
-            self._core.port.work(steps)
-        else:
-            for _ in steps:
-                pass
+        begin(self._core.port.work, self._forget_all(connection, made), FEW)
 
     @staticmethod
     def _end(connection: Connection, declaration: Declaration) -> None:

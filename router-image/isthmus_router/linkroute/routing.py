@@ -23,6 +23,7 @@ from isthmus_router.core.patterns import TooManyPatternsError
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
+from isthmus_router.core.steps import begin
 from isthmus_router.core.terms import COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
 from isthmus_router.linkroute.made import MadeLinkRoutes
@@ -45,7 +46,7 @@ NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detache
 MOST_TRIED = 8
 """Connections on which a link is attached if the peers of others have no room for it."""
 FEW = 64
-"""Sections. If more name a container, the router deals with them in steps when the container comes and goes."""
+"""Sections with which the router deals within the event when a container comes or goes. More of them in steps."""
 MOST_COMPARED = 64
 """Containers of which a link goes to the one with the fewest links. With more of them, they take turns."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
@@ -434,8 +435,7 @@ class LinkRouting:
         ]
 
     def _serve(self, connection: Connection) -> None:
-        declared = self._declared(connection)
-        self._in_steps(self._serve_each(connection, declared), len(declared))
+        begin(self.core.port.work, self._serve_each(connection, self._declared(connection)), FEW)
 
     def _serve_each(self, connection: Connection, declared: list[Declaration]) -> Iterator[None]:
         for declaration in declared:
@@ -453,14 +453,6 @@ class LinkRouting:
                 self._changed(declaration)
             yield
 
-    def _in_steps(self, steps: Iterator[None], count: int) -> None:
-        """Take `count` steps now if they are few, or between other work."""
-        if count > FEW:
-            self.core.port.work(steps)
-        else:
-            for _ in steps:
-                pass
-
     def connection_opened(self, connection: Connection) -> None:
         """A container may have come."""
         if connection.role is Role.ROUTE_CONTAINER:
@@ -472,8 +464,7 @@ class LinkRouting:
         self.made.connection_closed(connection)
         if connection in self._containers:
             del self._containers[connection]
-            declared = self._declared(connection)
-            self._in_steps(self._leave_each(connection, declared), len(declared))
+            begin(self.core.port.work, self._leave_each(connection, self._declared(connection)), FEW)
 
     def link_unbound(self, link: Link) -> None:
         """A half of a routed link is gone, after both ends have detached it or without."""
