@@ -115,6 +115,19 @@ def test_each_takes_a_hundredth_of_the_time(
     assert len(interpreter.full) + interpreter.trimmed == times
 
 
+def test_a_collection_examines_few_new_objects(begun: Callable[..., Interpreter]) -> None:
+    interpreter = begun(0.0, 0.4e-6)
+
+    def attach() -> None:
+        interpreter.new += 7_700
+        interpreter.middle += 1
+        interpreter.frozen = 0  # a collection of everything takes longer
+
+    interpreter.run(60, attach)
+    assert len(interpreter.took) > 10
+    assert max(interpreter.took) < 0.015
+
+
 def test_memory_goes_back_after_256_connections(begun: Callable[..., Interpreter]) -> None:
     interpreter = begun(0.001)
     interpreter.run(10, lambda: None)
