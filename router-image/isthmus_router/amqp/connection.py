@@ -131,6 +131,8 @@ class AmqpConnection(ConnectionState):
         self.markers = Markers(self)
         self.answers = Answers(self)
         self._timers: list[asyncio.TimerHandle] = []
+        self._task: asyncio.Task[None] | None = None
+        """It frees what the engine has of many links."""
         self.close_reason = ""
         self._build()
 
@@ -490,7 +492,7 @@ class AmqpConnection(ConnectionState):
         core, self.core = self.core, None
         if not self.driver.may_forget_at_once(len(self.links)):
             # The other router may be back before the last step, and others find another way: what they use goes first.
-            self._forget([link for link in self.links.values() if link.stands])
+            self._forget(list(core.standing))
             self.driver.core.connection_lost(core)
             links = deque(self.links.values())
             self.links.clear()
@@ -575,20 +577,33 @@ class AmqpConnection(ConnectionState):
         forget_login(self.transport)
         if self._tls_session is not None:
             self._tls_session.release()
-        lib.pn_transport_unbind(self.transport)
-        lib.pn_connection_collect(self.pn, ffi.NULL)
-        lib.pn_collector_release(self.collector)
-        self.sessions.release()
         frames = lib.pn_transport_get_frames_input(self.transport)
         frames += lib.pn_transport_get_frames_output(self.transport)
-        self.driver.free_engine(self.transport, self.collector)
         if frames <= FEW_FRAMES:
+            self._unbind()
+            self._free_transport()
             _free_connection(self.pn)
             self._freed()
         else:
-            free = self.driver.loop.run_in_executor(None, _free_connection, self.pn)
-            free.add_done_callback(lambda _: self._freed())
+            self._task = self.driver.loop.create_task(self._free_in_a_thread())
         yield
+
+    async def _free_in_a_thread(self) -> None:
+        await asyncio.to_thread(self._unbind)
+        self._free_transport()
+        await asyncio.to_thread(_free_connection, self.pn)
+        self._freed()
+
+    def _unbind(self) -> None:
+        """Part the connection of the engine from its transport and its collector, link by link."""
+        lib.pn_transport_unbind(self.transport)
+        lib.pn_connection_collect(self.pn, ffi.NULL)
+        lib.pn_collector_release(self.collector)
+
+    def _free_transport(self) -> None:
+        """To be called by the main thread, as connections share parts of their transports (TLS)."""
+        self.sessions.release()
+        self.driver.free_engine(self.transport, self.collector)
 
     def _freed(self) -> None:
         """The engine has nothing of the connection any more, and nobody asks for its parts.

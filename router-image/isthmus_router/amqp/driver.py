@@ -364,6 +364,8 @@ class Driver:
         driver.links[pn] = link
         driver.sessions.link_here(link)
         connection.links.add(link)
+        if link_type is not LinkType.ENDPOINT:
+            link.note_standing()
         if direction is Direction.IN:
             link.paused = connection.crowded
             link.limit_size(connection.max_message_size)

@@ -82,6 +82,7 @@ class Connection:
         "role",
         "router_links_in",
         "router_links_out",
+        "standing",
         "strips_in",
         "strips_out",
         "superseded",
@@ -144,6 +145,8 @@ class Connection:
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()
+        self.standing: dict[Link, None] = {}
+        """Those that stand, few of many, in the order in which they were attached."""
         self.leaving = False
         """It has ended; some of its links may still be there, and go step by step. Nothing is attached on it."""
         self.parked_bytes = 0
@@ -463,6 +466,13 @@ class Link:
             return False
         address = (self.source if self.incoming else self.target).address
         return address is None or address.startswith(RESERVED_PREFIX)
+
+    def note_standing(self) -> None:
+        """`type`, `proxy` or `streaming` of the link has been set."""
+        if self.stands:
+            self.connection.standing[self] = None
+        else:
+            self.connection.standing.pop(self, None)
 
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""

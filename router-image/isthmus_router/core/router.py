@@ -236,6 +236,7 @@ class RouterCore:
             },
         )
         link.connection.links.discard(link)
+        link.connection.standing.pop(link, None)
         self.port.refuse_link(link, condition)
 
     def _attach_producer(self, link: Link) -> None:
@@ -372,6 +373,7 @@ class RouterCore:
         if link not in connection.links:
             return
         connection.links.discard(link)
+        connection.standing.pop(link, None)
         self._names.gone(link)
         self.counters.add_link(link)
         for tally in self.tallies:

@@ -80,6 +80,7 @@ class Downlinks:
             self.core.refuse(link, TOO_MANY_CONNECTIONS)
         else:
             link.type = LinkType.EDGE_DOWNLINK
+            link.note_standing()
             self._downlinks[link.connection] += 1
             self.core.port.accept_link(link, link.source, link.target)
             if held:

@@ -178,6 +178,7 @@ class Uplink:
             capacity=capacity,
         )
         link.proxy = True
+        link.note_standing()
         link.on_refused = self._on_refused
         return link
 

@@ -303,6 +303,7 @@ class NeighbourConnections:
                 self.core.refuse(link, WRONG_ROLE)
                 return True
             link.type = LinkType.CONTROL
+            link.note_standing()
             self.core.port.accept_link(link, link.source, link.target)
             if link.incoming:
                 self.core.port.top_up(link)
@@ -312,6 +313,7 @@ class NeighbourConnections:
             link.type = LinkType.ROUTER
             self.core.port.accept_link(link, link.source, link.target)
             self._number(link)
+            link.note_standing()
             if link.incoming:
                 self.core.port.top_up(link)
             return True

@@ -141,6 +141,7 @@ class EdgeLinkRoutes:
             capacity=CREDIT if incoming else None,
         )
         link.proxy = True
+        link.note_standing()
         return link
 
     def _take_link(self, link: Link) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 from collections.abc import Iterator
 from itertools import islice
 
 import pytest
+from cproton_ffi import lib
 from tests.unit.amqp.rig import Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
@@ -169,3 +171,56 @@ def test_links_are_freed_step_by_step(rig: Rig, monkeypatch: pytest.MonkeyPatch)
 
 def links_in_memory() -> int:
     return sum(isinstance(found, Link) for found in gc.get_objects())
+
+
+@pytest.mark.parametrize("role", [Role.NORMAL, Role.EDGE], ids=lambda role: role.label)
+def test_the_end_of_many_links_begins_without_a_look_at_each(
+    rig: Rig, role: Role, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    stands = Link.stands.fget
+    assert stands is not None
+
+    def counted(link: Link) -> bool:
+        nonlocal asked
+        asked += 1
+        return bool(stands(link))
+
+    peer = OwnEnd(rig, "peer-0", role)
+    rig.peers.append(peer)
+    rig.settle_down()
+    for number in range(MANY_LINKS + 1):
+        receiver = peer.session.receiver(f"{number}")
+        receiver.source.address = ADDRESS
+        receiver.open()
+    rig.settle_down()
+    assert len(peer.router_side.links) > MANY_LINKS
+    monkeypatch.setattr(Link, "stands", property(counted))
+    peer.drop()
+    assert asked == 0
+    rig.work_off()
+    assert not rig.core.connections
+
+
+def test_a_thread_parts_the_engine_of_many_links_from_its_transport(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amqp_connection, "FEW_FRAMES", 0)
+    threads: dict[str, bool] = {}
+
+    class Engine:
+        def __getattr__(self, name: str) -> object:
+            if name in {"pn_transport_unbind", "pn_connection_collect", "pn_connection_release"}:
+                threads[name] = threading.current_thread() is not threading.main_thread()
+            return getattr(lib, name)
+
+    peer = OwnEnd(rig, "peer-0", Role.NORMAL)
+    rig.peers.append(peer)
+    rig.settle_down()
+    connection = peer.router_side
+    monkeypatch.setattr(amqp_connection, "lib", Engine())
+    peer.drop()
+    while hasattr(connection, "sessions"):
+        rig.loop_goes_round()
+    assert set(threads.values()) == {True}
+    assert len(threads) == 3

@@ -247,6 +247,7 @@ class Streams:
             origin=origin,
         )
         link.streaming = True
+        link.note_standing()
         return link
 
     def claim(self, stream: Stream, branch: Branch) -> None:
