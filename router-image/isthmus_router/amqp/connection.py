@@ -25,6 +25,7 @@ from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.remains import Remains
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
+from isthmus_router.amqp.memory import much_is_freed
 from isthmus_router.amqp.opening import is_local, name_client, password_hint, prepare_transport, send_open
 from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
@@ -591,7 +592,7 @@ class AmqpConnection(ConnectionState):
     async def _free_in_a_thread(self) -> None:
         await asyncio.to_thread(self._unbind)
         self._free_transport()
-        await asyncio.to_thread(_free_connection, self.pn)
+        await asyncio.to_thread(_free_large_connection, self.pn)
         self._freed()
 
     def _unbind(self) -> None:
@@ -642,3 +643,9 @@ def _free_connection(pn: Pointer) -> None:
     """Free what the engine has of a connection that has neither transport nor collector."""
     lib.pn_connection_release(pn)
     lib.pn_decref(pn)
+
+
+def _free_large_connection(pn: Pointer) -> None:
+    """As `_free_connection`, for one that has had many links or deliveries."""
+    with much_is_freed():
+        _free_connection(pn)
