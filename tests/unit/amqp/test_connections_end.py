@@ -17,7 +17,9 @@ from isthmus_router.amqp import connection as amqp_connection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.core.model import Link
+from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Direction, LinkType, Terminus
 from isthmus_router.linkroute.routing import LinkRouting
 
 FRAME = 16_384
@@ -224,3 +226,35 @@ def test_a_thread_parts_the_engine_of_many_links_from_its_transport(
         rig.loop_goes_round()
     assert set(threads.values()) == {True}
     assert len(threads) == 3
+
+
+def test_a_connection_has_a_list_of_its_links_that_stand(rig: Rig) -> None:
+    peer = OwnEnd(rig, "peer-0", Role.EDGE)
+    rig.peers.append(peer)
+    rig.settle_down()
+    connection = peer.router_side.core
+    assert connection is not None
+
+    def link(link_type: LinkType, target: str | None = None) -> Link:
+        return rig.driver.open_link(
+            connection,
+            Direction.OUT,
+            link_type=link_type,
+            source=Terminus(),
+            target=Terminus(target),
+            session=SessionClass.ENDPOINT,
+        )
+
+    control, data, stream = (link(LinkType.CONTROL), link(LinkType.ROUTER), link(LinkType.ROUTER))
+    proxies = [link(LinkType.ENDPOINT, target) for target in (None, "orders")]
+    assert list(connection.standing) == [control, data, stream]
+    stream.streaming = True
+    stream.note_standing()
+    for proxy in proxies:
+        proxy.proxy = True
+        proxy.note_standing()
+    assert list(connection.standing) == [control, data, proxies[0]]
+    rig.driver.detach_link(data)
+    assert list(connection.standing) == [control, proxies[0]]
+    peer.drop()
+    assert not connection.standing
