@@ -592,7 +592,10 @@ class AmqpConnection(ConnectionState):
     async def _free_in_a_thread(self) -> None:
         await asyncio.to_thread(self._unbind)
         self._free_transport()
-        await asyncio.to_thread(_free_large_connection, self.pn)
+        try:
+            await asyncio.to_thread(_free_large_connection, self.pn)
+        except RuntimeError:
+            return  # the router stops, and the threads are gone
         self._freed()
 
     def _unbind(self) -> None:
