@@ -22,6 +22,8 @@ class AddressTable(dict[str, Address]):
         """What makes the consumer inside this router of an address."""
         self.standing: set[str] = set()
         """Keys of addresses that are there for the sake of such a consumer; others only while somebody uses them."""
+        self.taken: dict[Address, None] = {}
+        """The addresses that have such a consumer."""
         self.link_route_made: Callable[[Address], None] | None = None
         """Called when the address of a link route is first named."""
         self.link_route_forgotten: Callable[[Address], None] | None = None
@@ -51,6 +53,7 @@ class AddressTable(dict[str, Address]):
         if consumer is not None:
             address.handler, address.treatment = consumer, Treatment.CLOSEST
             address.standing = key in self.standing
+            self.taken[address] = None
         self[key] = address
         if key[0] in LINK_ROUTES:
             self._planner.planned.add(address)
@@ -78,6 +81,7 @@ class AddressTable(dict[str, Address]):
             address.client_routes.clear()  # which refer to it: all would wait for a full collection of garbage
             self._planner.planned.discard(address)
             self._planner.concerned.discard(address)
+            self.taken.pop(address, None)
             del self[address.key]
             if address.key[0] in LINK_ROUTES and self.link_route_forgotten is not None:
                 self.link_route_forgotten(address)

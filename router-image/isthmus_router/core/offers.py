@@ -35,6 +35,7 @@ class Offers:
             # Whatever the default distribution: clients get at what the router itself offers.
             address = self._addresses.obtain(key, Treatment.CLOSEST)
             address.handler = handler
+            self._addresses.taken.pop(address, None)
             self._reachability.destinations_changed(address)
             self._advertise(address)
 
@@ -44,6 +45,7 @@ class Offers:
             address = self._addresses.get(key)
             if address is not None and address.handler is not None:
                 address.handler = None
+                self._addresses.taken.pop(address, None)
                 self._reachability.destinations_changed(address)
                 self._advertise(address)
                 self._addresses.forget_if_unused(address)
@@ -75,6 +77,10 @@ class Offers:
             configured = self._configured.find(address.key)
             usual = self._configured.default if configured is None else configured.treatment
             address.handler = consumer
+            if consumer is None:
+                self._addresses.taken.pop(address, None)
+            else:
+                self._addresses.taken[address] = None
             address.standing = consumer is None or address.key in self._addresses.standing
             address.treatment = usual if consumer is None else Treatment.CLOSEST
             self._reachability.destinations_changed(address)

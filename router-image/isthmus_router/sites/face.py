@@ -120,8 +120,8 @@ class RelayFace:
     def detach_receivers(self) -> None:
         """They may miss something from now on."""
         reason = f"The router has left group {self._settings.group}: messages may be missing; attach the link again"
-        for address in list(self._core.addresses.values()):
-            if address.handler.__class__ is SettlingConsumer and not self.addresses.is_of_one(address.name):
+        for address in list(self._core.addresses.taken):
+            if not self.addresses.is_of_one(address.name):
                 for link in list(address.consumers):
                     if not link.connection.role.is_between_interiors:
                         self.receivers.detach(link, Condition("amqp:link:detach-forced", reason))
@@ -330,19 +330,20 @@ class RelayFace:
         self.counters.lost += messages
         found = {"site": origin.site, "origin": origin.name, "messages": messages}
         payload = Annotation(GAP, found).section + _NULL_BODY
-        for address in list(self._core.addresses.values()):
-            if address.handler.__class__ is SettlingConsumer:
-                self.state.give(address, [payload], None, 0, CAPABILITY_GAPS)
-                if not self.addresses.is_of_one(address.name):
-                    self._end_ways_to_edges(address, messages)
+        for address in list(self._core.addresses.taken):
+            self.state.give(address, [payload], None, 0, CAPABILITY_GAPS)
+            if not self.addresses.is_of_one(address.name):
+                self._end_ways_to_edges(address, messages)
 
     def _end_ways_to_edges(self, address: Address, messages: int) -> None:
         """Edges have one link for all of their receivers, whatever these want to be told: without it, they are
         detached (`sites/edge.py`)."""
         reason = f"{messages} messages to {address.name} are lost"
-        for link in list(address.consumers):
-            if link.connection.role is Role.EDGE:
-                self.receivers.detach(link, Condition("amqp:link:detach-forced", reason))
+        links = (
+            [link for link in address.consumers if link.connection.role is Role.EDGE] if address.edges else []
+        )
+        for link in links:
+            self.receivers.detach(link, Condition("amqp:link:detach-forced", reason))
 
     def _with_receivers(self, name: str) -> Address | None:
         """An address of the group, if it has receivers here: others decide what they send, not where it goes."""
