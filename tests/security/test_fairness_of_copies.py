@@ -19,7 +19,7 @@ CONNECTIONS, LINKS = 4, 500
 RECEIVERS = CONNECTIONS * LINKS
 MESSAGES = 50
 STREAMS = 30
-RELAYED = 240
+RELAYED, WITHOUT_CREDIT = 240, 20_000
 MOST_CPU_SECONDS = 0.15
 """Of a turn, with room for a collection of garbage. Without steps, a turn of these attacks takes 1 to 4 seconds."""
 
@@ -131,5 +131,31 @@ def test_relayed_messages(routers: Routers) -> None:
         sender.await_credit()
         sender.send(*(transfer_frame(n, body("x"), settled=True) for n in range(RELAYED)))
         await_copies(far, RELAYED * RECEIVERS)
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_relayed_messages_to_receivers_without_credit(routers: Routers) -> None:
+    """As many wait as may. Then each further message detaches receivers, which takes longer than a copy."""
+    far, near = (routers.add(name) for name in ("nyc-0", "nyc-1"))
+    sites = RelaySites()
+    sites.site("nyc", far, near)
+    routers.start_all()
+    sites.formed()
+    with Flood(far.port) as one, Flood(far.port) as another, ByHand(near.port) as sender:
+        for flood in (one, another):
+            flood.send(opening())
+            for channel in range(WITHOUT_CREDIT // 400):
+                links = (
+                    attach(n, f"r{channel}.{n}", "relay/trades", receiver=True, channel=channel)
+                    for n in range(200)
+                )
+                flood.send(begin(channel), *links)
+        await_links(far, WITHOUT_CREDIT - 2)
+        sender.attach(send_to("relay/trades"))
+        sender.await_credit()
+        with Canary(far, rate=50) as canary:
+            sender.send(*(transfer_frame(n, body("x"), settled=True) for n in range(30)))
+            eventually(lambda: far.metric("links", 'type="endpoint"') < 100, "all are detached", 120)
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

@@ -113,10 +113,13 @@ class StateTransfer:
 
         `number`: of the batch in the stream of its origin.
         """
+        asking = self._taker.asking
+        if not capability and not asking:
+            self._receivers.give(address, payloads)
+            return
         links = [
             link for link in address.consumers if not capability or capability in link.source.capabilities
         ]
-        asking = self._taker.asking
         if asking:
             self._taker.hold(address, origin, number, payloads, links)
             links = [link for link in links if link not in asking]

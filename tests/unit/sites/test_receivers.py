@@ -476,40 +476,87 @@ def test_copies_for_many_receivers_have_their_turns(
 def test_copies_that_wait_hold_the_group_back(
     rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 10)
     monkeypatch.setattr(receivers, "COPIES_THAT_WAIT", 10)
     monkeypatch.setattr(receivers, "MOST_COPIES_THAT_WAIT", 30)
     client = with_ten_receivers(rig)
-    deliver(rig, face, D, group_messages("0"))
-    assert not face.behind(0.0)
-    deliver(rig, face, D, group_messages("1"))
-    assert face.behind(0.0)
+    for number in range(2):
+        deliver(rig, face, D, group_messages(str(number)))
+        assert not face.behind(0.0)
     deliver(rig, face, D, group_messages("2"))
-    assert client.texts("r9") == []
+    assert face.behind(0.0)
     deliver(rig, face, D, group_messages("3"))
-    assert client.texts("r9") == ["0", "1", "2", "3"], "no more may wait"
-    assert not face.behind(0.0)
+    assert client.texts("r9") == ["0"]
     deliver(rig, face, D, group_messages("4"))
+    assert client.texts("r9") == ["0", "1"], "no more may wait"
     site.pass_time(0.0)
     rig.driver.flush()
     rig.settle_down()
     assert client.texts("r0") == client.texts("r9") == [*"01234"]
+    assert not face.behind(0.0)
 
 
 def test_bytes_of_messages_whose_copies_wait_are_bounded(
     rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 10)
     monkeypatch.setattr(receivers, "MANY_BYTES", 1_000)
     monkeypatch.setattr(receivers, "MOST_BYTES_THAT_WAIT", 2_000)
     client = with_ten_receivers(rig)
+    deliver(rig, face, D, group_messages("w"))
     deliver(rig, face, D, group_messages("x" * 800))
     assert not face.behind(0.0)
     deliver(rig, face, D, group_messages("y" * 800))
     assert face.behind(0.0)
-    assert client.texts("r9") == []
+    assert client.texts("r9") == ["w"]
     deliver(rig, face, D, group_messages("z" * 800))
-    assert client.texts("r9") == ["x" * 800, "y" * 800, "z" * 800]
+    assert client.texts("r9") == ["w", "x" * 800]
+
+
+@pytest.mark.parametrize("bound", ["MOST_COPIES_THAT_WAIT", "MOST_BYTES_THAT_WAIT"])
+def test_the_client_with_most_receivers_loses_them_when_no_turn_has_time_for_all(
+    rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """Clients can have hundreds of thousands of receivers."""
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 5)
+    monkeypatch.setattr(receivers, bound, 30)
+    other = Client(rig, "other")
+    other.receiver("one", "relay/trades")
+    greedy = with_ten_receivers(rig)
+    for connection in face._core.connections.values():
+        connection.client = connection.container
+    deliver(rig, face, D, group_messages("0"))
+    for number in range(1, 10):
+        deliver(rig, face, D, group_messages(f"{number}" * 8))
+    late = greedy.receiver("late", "relay/trades")
+    deliver(rig, face, D, group_messages("last"))
+    rig.work_off()
+    site.pass_time(0.0)
+    rig.driver.flush()
+    rig.settle_down()
+    assert face.receivers.counters.detached == 10
+    assert other.texts("one") == ["0", *(f"{number}" * 8 for number in range(1, 10)), "last"]
+    for number in range(10):
+        got = greedy.texts(f"r{number}")
+        assert got == ["0", *(f"{number}" * 8 for number in range(1, 10))][: len(got)], "no gap"
+    assert greedy.texts("late") == ["last"]
+    assert late.credit > 0
+
+
+def test_receivers_that_have_too_much_waiting_are_detached_in_steps(
+    rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes longer than a copy."""
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 20)
+    monkeypatch.setattr(receivers, "LINKS_AT_ONCE", 1)
+    monkeypatch.setattr(face._core.port, "deliver", lambda link, payloads, annotations: False)
+    with_ten_receivers(rig)
+    deliver(rig, face, D, group_messages("0"))
+    assert face.receivers.counters.detached == 2
+    for count in (4, 6, 8, 10):
+        (_, callback), *site.timers = site.timers
+        callback()
+        assert face.receivers.counters.detached == count
 
 
 def test_copies_that_wait_are_made_before_the_group_is_left(
