@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.integration.support.by_hand import ByHand, body, send_to, transfer_frame
 from tests.integration.support.ports import free_port
-from tests.integration.support.raw import END, frame
+from tests.integration.support.raw import END, FLOW, frame
 from tests.integration.support.routers import Router, Routers, listener
 from tests.security.support.canary import Canary
 from tests.security.support.small_container import SmallContainer
@@ -31,13 +31,18 @@ ENDS: dict[str, Callable[[ByHand], None]] = {
 
 
 def send(router: Router, container: SmallContainer, deliveries: int) -> ByHand:
-    """A client that has sent unsettled deliveries on links to a container."""
+    """A client that has sent unsettled deliveries on links to a container, with the credit that it has."""
     client = ByHand(router.port)
     for handle in range(LINKS):
         client.attach(send_to(f"q/{handle}", handle))
     before = len(container.payloads)
+    most = dict.fromkeys(range(LINKS), 0)
     for first in range(0, deliveries, AT_ONCE):
         these = range(first, min(first + AT_ONCE, deliveries))
+        while min(most.values()) * LINKS < these.stop:
+            (credit,) = client.expect(FLOW)
+            if credit.field(4) is not None:
+                most[int(credit.field(4))] = int(credit.field(5) or 0) + int(credit.field(6) or 0)
         client.send(*(transfer_frame(one, body("x"), handle=one % LINKS) for one in these))
         container.wait(lambda sent=before + these.stop: len(container.payloads) == sent)
     return client
