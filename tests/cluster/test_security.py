@@ -95,7 +95,9 @@ def test_mesh_connectors_refusals_and_a_new_certificate(network: Network) -> Non
         "the reason is in the message",
         lambda: "certificate" in str(network.condition("conn/bad")["message"]),
     )
-    assert "UplinkMissing" in str(network.condition("rtr/lost"))
+    network.cluster.eventually(
+        "the Router has no uplink", lambda: "UplinkMissing" in str(network.condition("rtr/lost"))
+    )
     assert "the listener uses TLS" in network.becomes("conn/clear", "False", "TlsMismatch")
 
     # The client's certificate is of another authority; then it is of the right one.
