@@ -17,6 +17,7 @@ from isthmus_cli.manifests import Manifests
 
 from . import deploy, rotation, wanted
 from .deploy import write
+from .ports import release_claims
 from .probe import fetch_status, sites_ready
 from .process import ProcessId, end, wait_gone
 from .state import Network, NetworkState, WantedRouter, WantedService
@@ -104,8 +105,16 @@ def await_settled(
     Returns early when it is clear that this will not come true, and after `timeout` seconds; links get
     no more than `_LINK_SECONDS` once the routers are ready. Says whether all routers are ready and all
     links inside the network in use; links to elsewhere may have failed. Rotations are at their end then.
-    Links of routers `renewed`, which have got other passwords, may have failed with the earlier ones.
+    Links of routers `renewed`, which have got other passwords, may have failed with the earlier ones. The claims of
+    new ports end, as the routers listen.
     """
+    try:
+        return _await_settled(state, network, timeout, renewed)
+    finally:
+        release_claims()
+
+
+def _await_settled(state: NetworkState, network: Network, timeout: float, renewed: Collection[str]) -> bool:
     begun, before = time.monotonic(), _restarts(state)
     ready_since: float | None = None
     failed: set[tuple[str, str]] = set()

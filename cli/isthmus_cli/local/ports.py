@@ -2,8 +2,8 @@
 
 Every listener keeps its port for as long as its network exists, across restarts and changes. Ports are
 taken from below the range the kernel uses for outgoing connections, so that no connection of some other
-program can sit on one while a router is restarting. A new port is claimed until this process ends: another network
-that is started at the same time is not given it before the router listens.
+program can sit on one while a router is restarting. A new port is claimed until the routers listen: another network
+that is started at the same time is not given it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_free(port: int) -> bool:
 
 
 def claim(port: int) -> bool:
-    """Keeps a loopback port from other claims until this process ends; a router may listen on it.
+    """Keeps a loopback port from other claims until `release_claims`; a router may listen on it.
 
     Returns False when somebody has claimed it, listens on it, or has connections there.
     """
@@ -69,3 +69,9 @@ def claim(port: int) -> bool:
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _claimed.append(held)
     return True
+
+
+def release_claims() -> None:
+    """Ends the claims of this process."""
+    while _claimed:
+        _claimed.pop().close()

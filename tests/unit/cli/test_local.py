@@ -20,7 +20,7 @@ import trustme
 from isthmus_cli.errors import CliError
 from isthmus_cli.local import lifecycle
 from isthmus_cli.local.deploy import write
-from isthmus_cli.local.ports import RANGE, NoPortError, assign, claim, is_free
+from isthmus_cli.local.ports import RANGE, NoPortError, assign, claim, is_free, release_claims
 from isthmus_cli.local.probe import expired
 from isthmus_cli.local.process import ProcessId, end, wait_gone
 from isthmus_cli.local.state import Network, NetworkState, Processes, RouterProcess, write_atomically
@@ -138,6 +138,12 @@ class TestPorts:
         port = assign(["a"], {})["a"]
         other = "import sys; from isthmus_cli.local.ports import claim; sys.exit(claim(int(sys.argv[1])))"
         assert subprocess.run([sys.executable, "-c", other, str(port)], check=False).returncode == 0
+
+    def test_claims_end(self) -> None:
+        port = assign(["a"], {})["a"]
+        assert not claim(port)
+        release_claims()
+        assert claim(port)
 
     def test_a_router_can_listen_on_a_claimed_port(self) -> None:
         port = assign(["a"], {})["a"]
