@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -99,27 +99,36 @@ class Receivers:
         if len(self._copies) == 1:
             self._make(COPIES_AT_ONCE - self._made)
         while self._is_too_much() and not self._given_up:
-            first = self._copies[0]
-            if len(first.payloads) * len(first.links) > COPIES_AT_ONCE:
-                self._give_up(first.address)
-            else:
-                self._make_first(COPIES_AT_ONCE)
+            self._make_room(self._copies[0])
 
     def _is_too_much(self) -> bool:
         return self._waiting > MOST_COPIES_THAT_WAIT or self._waiting_bytes > MOST_BYTES_THAT_WAIT
 
-    def _give_up(self, address: Address) -> None:
-        """Detach the receivers of the client that has most of them: no turn has time for all their copies."""
-        of_clients: dict[Hashable, list[Link]] = {}
-        for link in address.consumers:
-            if not link.connection.role.is_between_interiors and not link.proxy:
-                of_clients.setdefault(link.connection.client or link.connection, []).append(link)
-        most = max(of_clients.values(), key=len, default=[])
-        self._given_up.update(dict.fromkeys(most))
-        if most:
-            details = {"address": address.name, "receivers": len(most), "connection": most[0].connection.id}
-            log.warning("receivers of a relayed address detached", extra=details)
-            self._core.port.work(self._detach_in_steps(_too_far_behind(address)))
+    def _make_room(self, first: _Copies) -> None:
+        """Make the copies that have waited for longest, or give up receivers if there are too many of these copies."""
+        size, before = len(first.payloads), len(first.links)
+        consumers = first.address.consumers
+        first.links = [link for link in first.links if link in consumers and _is_served(link)]
+        self._waiting -= size * (before - len(first.links))
+        if size * len(first.links) > max(COPIES_AT_ONCE, size * LINKS_AT_ONCE):
+            self._give_up(first.address, first.links)
+            return
+        while first.links:
+            self._make_first(COPIES_AT_ONCE)
+        if self._copies and self._copies[0] is first:
+            self._remove_first()
+
+    def _remove_first(self) -> None:
+        self._waiting_bytes -= sum(map(len, self._copies.popleft().payloads))
+
+    def _give_up(self, address: Address, waiting: Sequence[Link]) -> None:
+        """Detach all receivers of the client that has most of `waiting`: no turn has time for all their copies."""
+        ((client, _),) = Counter(map(_client_of, waiting)).most_common(1)
+        links = [link for link in address.consumers if _is_served(link) and _client_of(link) == client]
+        self._given_up.update(dict.fromkeys(links))
+        details = {"address": address.name, "receivers": len(links), "connection": links[0].connection.id}
+        log.warning("receivers of a relayed address detached", extra=details)
+        self._core.port.work(self._detach_in_steps(_too_far_behind(address)))
 
     def _detach_in_steps(self, condition: Condition) -> Iterator[None]:
         while self._given_up:
@@ -156,8 +165,7 @@ class Receivers:
         links = copies.links[: -count - 1 : -1]
         del copies.links[-count:]
         if not copies.links:
-            self._copies.popleft()
-            self._waiting_bytes -= sum(map(len, copies.payloads))
+            self._remove_first()
         self._waiting -= size * len(links)
         cost = self._give(copies.address, copies.payloads, links)
         self._made += cost
@@ -168,8 +176,8 @@ class Receivers:
         section: bytes | None = None
         copied = detached = 0
         for link in links:
-            if link.connection.role.is_between_interiors or link.proxy:
-                continue  # other routers' members have them from the group
+            if not _is_served(link):
+                continue
             if link not in address.consumers or link in self._given_up:
                 continue  # it has left while its copies waited, or has too many that wait
             copied += 1
@@ -221,6 +229,15 @@ class Receivers:
 def _too_far_behind(address: Address) -> Condition:
     reason = f"The receiver is too far behind: too much of what comes to {address.name} waits for it"
     return Condition("amqp:resource-limit-exceeded", reason)
+
+
+def _client_of(link: Link) -> Hashable:
+    return link.connection.client or link.connection
+
+
+def _is_served(link: Link) -> bool:
+    """Other routers' members have the messages from the group."""
+    return not link.connection.role.is_between_interiors and not link.proxy
 
 
 def _waits(link: Link, messages: int, size: int) -> bool:

@@ -519,6 +519,7 @@ def test_the_client_with_most_receivers_loses_them_when_no_turn_has_time_for_all
 ) -> None:
     """Clients can have hundreds of thousands of receivers."""
     monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 5)
+    monkeypatch.setattr(receivers, "LINKS_AT_ONCE", 5)
     monkeypatch.setattr(receivers, bound, 30)
     other = Client(rig, "other")
     other.receiver("one", "relay/trades")
@@ -534,13 +535,35 @@ def test_the_client_with_most_receivers_loses_them_when_no_turn_has_time_for_all
     site.pass_time(0.0)
     rig.driver.flush()
     rig.settle_down()
-    assert face.receivers.counters.detached == 10
-    assert other.texts("one") == ["0", *(f"{number}" * 8 for number in range(1, 10)), "last"]
-    for number in range(10):
-        got = greedy.texts(f"r{number}")
-        assert got == ["0", *(f"{number}" * 8 for number in range(1, 10))][: len(got)], "no gap"
+    everything = ["0", *(f"{number}" * 8 for number in range(1, 10)), "last"]
+    assert other.texts("one") == everything
+    got = [greedy.texts(f"r{number}") for number in range(10)]
+    assert all(texts == everything[: len(texts)] for texts in got), "no gap"
+    assert face.receivers.counters.detached == sum(texts != everything for texts in got) == 10
     assert greedy.texts("late") == ["last"]
     assert late.credit > 0
+
+
+@pytest.mark.parametrize("bound", ["MOST_COPIES_THAT_WAIT", "MOST_BYTES_THAT_WAIT"])
+def test_receivers_that_have_left_make_room(
+    rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """They are not among those that the router may detach, which may be none."""
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 5)
+    monkeypatch.setattr(receivers, "LINKS_AT_ONCE", 5)
+    other, greedy = Client(rig, "other"), Client(rig, "greedy")
+    links = [greedy.receiver(f"r{number}", "relay/trades") for number in range(10)]
+    for number in range(5):
+        deliver(rig, face, D, group_messages(f"{number}" * 8))
+    for link in links:
+        link.close()
+    rig.settle_down()
+    monkeypatch.setattr(receivers, bound, 0)
+    last = other.receiver("last", "relay/trades")
+    deliver(rig, face, D, group_messages("last"))
+    assert other.texts("last") == ["last"]
+    assert face.receivers.counters.detached == 0
+    assert last.credit > 0
 
 
 def test_receivers_that_have_too_much_waiting_are_detached_in_steps(
