@@ -12,9 +12,9 @@ from tests.integration.support.routers import Router, Routers, eventually, liste
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, flow
 
+from isthmus_router.core.mesh import MOST_CONNECTIONS
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
-from isthmus_router.edge.succession import MOST_CONNECTIONS
 from isthmus_router.linkroute.messages import LINK_ROUTES_ADDRESS
 from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
 

@@ -65,7 +65,7 @@ def claim(port: int) -> bool:
     except OSError:
         held.close()
         return False
-    # Only after `bind`, which thereby fails for every port in use; the router sets it too, and may bind.
+    # The option follows `bind`, which fails for a port in use without it. A router sets the option too, so it may bind.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _claimed.append(held)
     return True

@@ -17,6 +17,10 @@ MESH_ID_LENGTH = 15
 _KEY_BYTES = 32
 _KEY_LENGTH = 43
 
+MOST_CONNECTIONS = 64
+"""Of one edge. As many of each user may have downlinks, and as many may tell of link routes. The links of as many are
+compared. An edge has one connection, and two while it changes to another one."""
+
 
 def new_mesh_key() -> str:
     """A key that nobody can guess."""

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Collection
 
 from isthmus_router.core.address import AddressClass, normalise
+from isthmus_router.core.mesh import MOST_CONNECTIONS
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
 from isthmus_router.edge.namesakes import Namesakes
-from isthmus_router.edge.succession import MOST_CONNECTIONS, Succession
+from isthmus_router.edge.succession import Succession
 
 log = logging.getLogger("ROUTER_CORE")
 

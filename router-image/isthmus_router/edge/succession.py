@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isthmus_router.core.address import Address
+from isthmus_router.core.mesh import MOST_CONNECTIONS
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 
 AT_ONCE = 16
 """Addresses whose links are compared within one event; more of them in steps."""
-MOST_CONNECTIONS = 64
-"""Connections of one edge that have downlinks, and those whose links are compared: the ones of which the mesh became
-known last."""
 
 _Edge = tuple[str, str | None, bool, str | None]
 
@@ -64,7 +62,7 @@ class Succession:
         self._forget(connection)
         edge = _edge(connection)
         connections = self._connections.setdefault(edge, {})
-        if len(connections) >= MOST_CONNECTIONS:
+        if len(connections) >= MOST_CONNECTIONS:  # those of which the mesh became known last are compared
             self._forget(next(iter(connections)))
         self._edges[connection] = edge
         self._connections.setdefault(edge, {})[connection] = None

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from isthmus_router.core.address import normalise
+from isthmus_router.core.mesh import MOST_CONNECTIONS
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
@@ -54,13 +55,11 @@ MOST_NEWS = 10_000
 from what they know: a peer may tell of new link routes faster than hundreds of others can be told."""
 REPAIR_SECONDS = 5.0
 
-MOST_CONNECTIONS = 64
-"""Of one edge and user on which link routes are told. An edge has one, and two while it changes to another one."""
-
 WRONG_PEER = Condition("qd:connection-role", "Connection does not support link routes of edges")
 TWICE = Condition("amqp:not-allowed", "There is such a link on this connection")
 TOO_MANY = Condition(
-    "amqp:resource-limit-exceeded", f"An edge tells of link routes on at most {MOST_CONNECTIONS} connections"
+    "amqp:resource-limit-exceeded",
+    f"An edge may send its link routes on at most {MOST_CONNECTIONS} connections",
 )
 NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about link routes are not read")
 
@@ -173,7 +172,7 @@ class EdgeLinkRoutes:
         return True
 
     def _has_connection_left(self, connection: Connection) -> bool:
-        """Whether it may be one more of the connections on which its user tells of the link routes of the edge."""
+        """Whether the edge may tell of its link routes on this connection as well: its user has a bounded number."""
         if connection in self.exchanges:
             return True
         others = self._of_id.get(connection.container, {})

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.test_tracking import Told
 
-from isthmus_router.core.mesh import mesh_id_of, new_mesh_key, proven_mesh_id
+from isthmus_router.core.mesh import MOST_CONNECTIONS, mesh_id_of, new_mesh_key, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
 from isthmus_router.edge.downlinks import MOST_DOWNLINKS, MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
-from isthmus_router.edge.succession import MOST_CONNECTIONS
 
 CAPABILITIES = frozenset((CAPABILITY_EDGE_DOWNLINK,))
 MESHES = ("a" * 15, "b" * 15)

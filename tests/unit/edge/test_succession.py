@@ -9,12 +9,12 @@ from tests.unit.edge.test_edge_identity import announce, connected, downlink, op
 from tests.unit.edge.test_tracking import Told
 
 from isthmus_router.amqp.kernel.copies import Copies
-from isthmus_router.core.mesh import new_mesh_key
+from isthmus_router.core.mesh import MOST_CONNECTIONS, new_mesh_key
 from isthmus_router.core.model import Link
 from isthmus_router.core.router import ADDRESSES_AT_ONCE
 from isthmus_router.core.terms import Direction
 from isthmus_router.edge.downlinks import MOST_DOWNLINKS
-from isthmus_router.edge.succession import AT_ONCE, MOST_CONNECTIONS
+from isthmus_router.edge.succession import AT_ONCE
 
 OUT = Direction.OUT
 MESH = "m" * 15
