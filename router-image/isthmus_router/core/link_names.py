@@ -25,11 +25,20 @@ class LinkNames:
 
     def __init__(self) -> None:
         self._links: dict[_Name, Link] = {}
+        self._numbers: dict[tuple[int, Direction], int] = {}
+        """Of links, by connection and direction."""
+
+    def others(self, link: Link) -> int:
+        """Number of links of this direction on the connection that have other names."""
+        number = self._numbers.get((link.connection.id, link.direction), 0)
+        return number - (_name(link) in self._links)
 
     def attached(self, link: Link) -> Link | None:
         """Take note of a link; the one that it takes the name from."""
         before = self._links.get(name := _name(link))
         self._links[name] = link
+        if before is None:
+            self._count(link, 1)
         return before if before is not link else None
 
     def gone(self, link: Link) -> None:
@@ -37,6 +46,13 @@ class LinkNames:
         name = _name(link)
         if self._links.get(name) is link:
             del self._links[name]
+            self._count(link, -1)
+
+    def _count(self, link: Link, change: int) -> None:
+        key = link.connection.id, link.direction
+        number = self._numbers.pop(key, 0) + change
+        if number:
+            self._numbers[key] = number
 
 
 def _name(link: Link) -> _Name:

@@ -212,6 +212,13 @@ class RouterCore:
             return None
         return connection.access.refusal(address, self.id)
 
+    def links_beside(self, link: Link) -> int:
+        """Number of links in the direction of `link` that its client has attached under other names.
+
+        A link of the same name gives way to `link`.
+        """
+        return self._names.others(link)
+
     def check_destination(self, link: Link, address: str) -> None:
         """Whether what comes on the IN link may go to `address`; SectionError if not."""
         closed = self._closed(link.connection, address)
@@ -237,6 +244,7 @@ class RouterCore:
         )
         link.connection.links.discard(link)
         link.connection.standing.pop(link, None)
+        self._names.gone(link)
         self.port.refuse_link(link, condition)
 
     def _attach_producer(self, link: Link) -> None:

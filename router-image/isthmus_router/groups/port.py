@@ -15,6 +15,9 @@ class NetworkPort(Protocol):
         """Send, in order over one connection while there is one. A frame may be lost; if its connection could not be
         made or has ended, that is told (`connection_lost`)."""
 
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        """Bytes that were sent to the member at that address, and that wait for the network to take them."""
+
     def multicast(self, frame: bytes) -> None:
         """Send by UDP multicast, where that is the way members are discovered."""
 

@@ -33,11 +33,13 @@ _AT_ONCE = 64
 MOST_STEP = 1 << 32
 """The number of a connection is at most so far above that of the one before, or above 0."""
 NO_SUCH_MEMBER = "no such member"
+_MESSAGE_BYTES = 256
+"""What a message that waits takes beside its content, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnicastSettings:
-    """For each receiver or sender, but for `most_members`. Times in seconds."""
+    """For each receiver or sender, but for `most_members` and `early_bytes`. Times in seconds."""
 
     window_messages: int = 1_024
     """Sent and not acknowledged."""
@@ -51,6 +53,8 @@ class UnicastSettings:
     idle: float = 120.0
     """A connection without messages is forgotten; by its receiver after twice as long."""
     most_members: int = 10_000
+    early_bytes: int = 32 * 1024 * 1024
+    """Of messages of all senders that wait for earlier ones; more is dropped, and repeated by its sender."""
 
 
 class UnicastUser(Protocol):
@@ -112,6 +116,10 @@ class Unicasts:
         self._connections = 0
         self._to_ack: set[MemberId] = set()
         self._to_self: deque[_Message] = deque()
+        self._early_bytes = 0
+        """Of messages of all senders that wait for earlier ones."""
+        self._gone: dict[MemberId, None] = {}
+        """Senders that are no members any more, longest ago first."""
         self._forget_at = math.inf
         self._repeat_at = math.inf
         self.repeated = 0
@@ -172,8 +180,8 @@ class Unicasts:
         """It is no member any more, or its site is out of reach: what it has not acknowledged has failed."""
         if incoming := self._in.get(member):
             # Not acknowledged: if it is there after all, it repeats them.
-            incoming.early.clear()
-            incoming.early_bytes = 0
+            self._drop_early(incoming)
+            self._gone[member] = None
         if out := self._out.pop(member, None):
             for message in out.messages:
                 self._user.outcome(now, message.token, False, reason)
@@ -222,7 +230,7 @@ class Unicasts:
             idle = self._settings.idle * 2
             for sender, incoming in list(self._in.items()):
                 if incoming.heard + idle <= now:
-                    del self._in[sender]
+                    self._forget(sender)
             self._forget_at = min((i.heard + idle for i in self._in.values()), default=math.inf)
 
     def _fill_window(self, now: float, to: MemberId, out: _Outgoing) -> None:
@@ -288,30 +296,50 @@ class Unicasts:
         if connection > (incoming.connection if incoming is not None else 0) + MOST_STEP:
             raise FrameError(f"connection {connection} is too far above the one before")
         if incoming is None and len(self._in) >= settings.most_members:
-            return
+            if not self._gone:
+                return
+            self._forget(next(iter(self._gone)))
         if incoming is None or connection > incoming.connection:
             # All before `base` was acknowledged, by what has been forgotten since.
+            if incoming is not None:
+                self._drop_early(incoming)
             incoming = self._in[sender] = _Incoming(connection, base)
         elif connection < incoming.connection:
             return
         incoming.heard = now
+        self._gone.pop(sender, None)
         self._forget_at = min(self._forget_at, now + settings.idle * 2)
         self._to_ack.add(sender)
         if number < incoming.next or number in incoming.early:
             return
-        if number > incoming.next and (
-            number >= incoming.next + settings.window_messages
-            or incoming.early_bytes + len(message) > settings.window_bytes
-        ):
+        if number > incoming.next:
+            size = len(message) + _MESSAGE_BYTES
+            if (
+                number < incoming.next + settings.window_messages
+                and incoming.early_bytes + len(message) <= settings.window_bytes
+                and self._early_bytes + size <= settings.early_bytes
+            ):
+                incoming.early[number] = message
+                incoming.early_bytes += len(message)
+                self._early_bytes += size
             return
-        incoming.early[number] = message
-        incoming.early_bytes += len(message)
+        incoming.next += 1
+        self._user.received(now, sender, message)
         for body in self._in_order(incoming):
             self._user.received(now, sender, body)
 
-    @staticmethod
-    def _in_order(incoming: _Incoming) -> Iterator[bytes]:
+    def _in_order(self, incoming: _Incoming) -> Iterator[bytes]:
         while (body := incoming.early.pop(incoming.next, None)) is not None:
             incoming.next += 1
             incoming.early_bytes -= len(body)
+            self._early_bytes -= len(body) + _MESSAGE_BYTES
             yield body
+
+    def _drop_early(self, incoming: _Incoming) -> None:
+        self._early_bytes -= incoming.early_bytes + len(incoming.early) * _MESSAGE_BYTES
+        incoming.early.clear()
+        incoming.early_bytes = 0
+
+    def _forget(self, sender: MemberId) -> None:
+        self._drop_early(self._in.pop(sender))
+        self._gone.pop(sender, None)

@@ -258,7 +258,7 @@ class PolicyEnforcer:
         condition = self.renew(link.connection)
         grant: Grant | None = link.connection.grant
         if condition is None and grant is not None:
-            condition = grant.attach_refusal(link)
+            condition = grant.attach_refusal(link, self._core.links_beside(link))
         if condition is not None:
             if grant is not None:
                 grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)

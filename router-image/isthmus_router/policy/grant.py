@@ -83,11 +83,11 @@ class Grant:
         """Count that something was refused on the connection."""
         self._counters.count(kind, self.vhost.name)
 
-    def attach_refusal(self, link: Link) -> Condition | None:
-        """Why the client may not have `link`, which it attaches; None when it may."""
+    def attach_refusal(self, link: Link, others: int) -> Condition | None:
+        """Why the client may not have `link`, which it attaches beside so many of its direction; None when it may."""
         config = self._settings
         limit, kind = (config.max_senders, "sender") if link.incoming else (config.max_receivers, "receiver")
-        if limit < len(link.connection.links) and limit < _alike(link):
+        if others >= limit:
             number = f"{limit} {kind}{'' if limit == 1 else 's'}" if limit else f"{kind}s"
             words = f"no more than {number} on a connection" if limit else f"{number} are not allowed"
             return Condition(RESOURCE_LIMIT, f"{words} of this user")
@@ -145,14 +145,6 @@ class Grant:
         if user_id is None and allows is None:
             return None
         return MessageGuard(allows, user_id, lambda: self.denied(Denial.MESSAGE))
-
-
-def _alike(link: Link) -> int:
-    """Links of its direction that the peer has attached, this one included; one of its name will give way to it."""
-    others = (other for other in link.connection.links if other is not link)
-    return 1 + sum(
-        other.by_peer and other.direction is link.direction and other.name != link.name for other in others
-    )
 
 
 def _first_denied(terminus: Terminus, rules: AddressRules) -> str | None:

@@ -7,6 +7,7 @@ member that is wrongly taken for a relay drops it. So nobody speaks for another 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
@@ -21,6 +22,12 @@ CROSSED = 0x80
 """In `hops`: it comes from another site."""
 MOST_BACKLOG = 8 << 20
 """Bytes that wait at a session, beyond which nothing is put behind them."""
+LITTLE_BACKLOG = 256 << 10
+FRAME_BYTES = 64
+"""What a frame adds to its body, about."""
+MOST_OF_SITE = 1 << 20
+"""Bytes that a site has added to what waits for a member since less than `LITTLE_BACKLOG` did; then nothing of that
+site is put behind them."""
 
 
 class Forwarding:
@@ -45,11 +52,14 @@ class Forwarding:
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
         self._oldest: tuple[MemberId, ...] = ()
+        self._added: dict[MemberId, Counter[str]] = {}
+        """Bytes from each site, for members of this one for whom much waits."""
         self.dropped = 0
 
     def view_installed(self, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]) -> None:
         """Of the own site. `oldest`: its relays, also if the site has yet to begin."""
         self._view, self._relays, self._oldest = view, relays, oldest
+        self._added = {member: added for member, added in self._added.items() if member in view}
 
     def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
         """From this member to one of another site."""
@@ -86,21 +96,34 @@ class Forwarding:
         if of != site or self._is_here(unicast.source) or lost is not (kind is BridgeKind.UNICAST_LOST):
             self.dropped += 1
             return
-        if self._inwards(now, unicast._replace(hops=CROSSED)):
+        if self._inwards(now, site, unicast._replace(hops=CROSSED)):
             return
         self.dropped += 1
         if kind is BridgeKind.UNICAST and unicast.kind is Kind.UNICAST:
             answer = Unicast(Kind.UNICAST_LOST, 0, unicast.destination, unicast.source, b"")
             self._bridge.send(session, bytes((BridgeKind.UNICAST_LOST,)) + pack_unicast(answer))
 
-    def _inwards(self, now: float, unicast: Unicast) -> bool:
-        """To a member of this site; False: it is not in this one."""
+    def _inwards(self, now: float, site: str, unicast: Unicast) -> bool:
+        """From a site to a member of this one; False: it is not in this one."""
         if unicast.destination == self._id:
             self._user.forwarded(now, unicast.kind, unicast.source, unicast.body)
-        elif self._view is not None and unicast.destination in self._view:
+        elif self._view is None or unicast.destination not in self._view:
+            return False
+        elif self._may_add(site, unicast):
             self._port.send(now, unicast.destination, Kind.FORWARD, pack_unicast(unicast))
         else:
+            self.dropped += 1
+        return True
+
+    def _may_add(self, site: str, unicast: Unicast) -> bool:
+        """Whether a site may have one more frame wait for a member, as others need room too."""
+        member = unicast.destination
+        if self._user.backlog(member) < LITTLE_BACKLOG:
+            self._added.pop(member, None)
+        added = self._added.setdefault(member, Counter())
+        if added[site] >= MOST_OF_SITE:
             return False
+        added[site] += len(unicast.body) + FRAME_BYTES
         return True
 
     def _outwards(self, now: float, unicast: Unicast) -> None:

@@ -115,6 +115,9 @@ class RelayUser(Protocol):
         """A frame from a member of another site to this one. UNICAST_LOST without a body: there is no such member
         as `source`."""
 
+    def backlog(self, member: MemberId) -> int:
+        """Bytes that wait to be sent to another member of the own site."""
+
     def behind(self, now: float) -> bool:
         """Whether receivers of this member take what comes, but more slowly than it does."""
 

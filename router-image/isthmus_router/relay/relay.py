@@ -90,6 +90,8 @@ class Relay:
         )
         self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
+        self._ahead: dict[MemberId, dict[str, int]] = {}
+        """What sites have acknowledged of origins, and this member does not have yet."""
         """The session that each site's outlet uses."""
         self.configure(0.0, settings)
 
@@ -191,6 +193,11 @@ class Relay:
             self._acks.tell_all(now)
         elif was_relay:
             self._bridge.resign(now)
+        self._ahead = {
+            origin: sites
+            for origin, sites in self._ahead.items()
+            if self.is_relay and self._streams.log(origin) is not None
+        }
         self._leaving.view_installed(now, view)
 
     def origins_changed(self, now: float) -> None:
@@ -208,6 +215,9 @@ class Relay:
         if not self._outlets:
             return
         self._keeper.delivered(now, batch)
+        if self._ahead:
+            for site, number in self._ahead.pop(batch.origin, {}).items():
+                self._note(now, site, batch.origin, number, batch.number)
         if self.is_relay and relay_for(batch.origin, self._relays) == self._id:
             for outlet in self._outlets.values():
                 outlet.more(now, batch.origin)
@@ -226,16 +236,22 @@ class Relay:
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
         elif kind is Kind.SITE_ACKS:
-            if sender in self._oldest:
-                self._acks.on_frame(now, frame)
-                self._leaving.look(now)
-            else:
-                self._refused += 1
+            self._on_site_acks(now, sender, frame)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, sender, frame)
         elif kind is Kind.BEHIND:
             self._backpressure.heard(now)
         self._pace(now)
+
+    def _on_site_acks(self, now: float, sender: MemberId, frame: bytes) -> None:
+        if sender not in self._oldest:
+            self._refused += 1
+            return
+        try:
+            self._acks.on_frame(now, frame)
+        finally:  # what it says may be wrong of one site and right of others
+            self._leaving.look(now)
+            self._pace(now)
 
     def forward(self, now: float, to: MemberId, kind: Kind, body: bytes) -> bool:
         """Send a frame to a member of another site; False: no site with such a member is known. It may be lost."""
@@ -457,11 +473,19 @@ class Relay:
             log = self._streams.log(origin)
             if log is None or log.site != self._settings.site:
                 continue
-            if self._keeper.acknowledge(now, site, origin, number):
-                self._acks.acknowledged(now, site, origin)
+            self._note(now, site, origin, number, log.next - 1)
             outlet.acknowledge(now, origin, number)
         self._leaving.look(now)
         self._pace(now)
+
+    def _note(self, now: float, site: str, origin: MemberId, number: int, last: int) -> None:
+        """A site has acknowledged so much of an origin, of which `last` is the last batch here. Members are told no
+        more than that: a site may have got more by another relay, or have made it up."""
+        if number > last and origin != self._id:
+            self._ahead.setdefault(origin, {})[site] = number
+            number = last
+        if self._keeper.acknowledge(now, site, origin, number):
+            self._acks.acknowledged(now, site, origin)
 
     def _say_goodbye(self, now: float, last: bool) -> None:
         for session in self._open_sessions():

@@ -92,12 +92,21 @@ class SiteAcks:
             self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(acked))
 
     def on_frame(self, now: float, frame: bytes) -> None:
-        """From a relay of the view, which has the sessions with other sites. Raises FrameError."""
+        """From a relay of the view, which has the sessions with other sites.
+
+        Raises FrameError, when all that can be noted is.
+        """
+        wrong: FrameError | None = None
         for site, numbers in decode_site_acks(frame[HEADER_BYTES:]).items():
             if site in self._buffer.acked:
                 self._buffer.contacted.add(site)
                 for origin, number in numbers.items():
-                    self._keeper.acknowledge(now, site, origin, number)
+                    try:
+                        self._keeper.acknowledge(now, site, origin, number)
+                    except FrameError as error:
+                        wrong = error
+        if wrong is not None:
+            raise wrong
 
     def on_time(self, now: float) -> None:
         """Tell what is due."""

@@ -93,6 +93,7 @@ class Member:
         self._clock = clock
         self._observer = observer
         self._names = Names()
+        self._network = network
         ways = Ways([make(network) for make in settings.discovery], network)
         self.resolver = Resolver(info, settings.group, network, ways, self, settings.resolver, self._names)
         self._finder = Finder(self.resolver, ways, self)
@@ -492,6 +493,11 @@ class Member:
     def forwarded(self, now: float, kind: Kind, source: MemberId, body: bytes) -> None:
         """Implements RelayUser."""
         self.unicasts.on_frame(now, kind, source, body)
+
+    def backlog(self, member: MemberId) -> int:
+        """Implements RelayUser."""
+        address = self.resolver.address(member)
+        return 0 if address is None else self._network.backlog(address, member)
 
     def behind(self, now: float) -> bool:
         """Implements RelayUser."""

@@ -8,6 +8,7 @@ it has been sent so far: the *positions* of the state. What it answers goes to w
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,8 @@ ANSWER_SECONDS = 10.0
 """From when a member asks to the application's first answer, and from each answer to the next."""
 POLL_SECONDS = 0.02
 MOST_REQUESTS = 64
+LOOKED_AT = 20_000
+"""Positions of requests that wait, at a time; the other requests have their turn the next time."""
 _APPLICATION_PROPERTIES = 0x74
 
 
@@ -75,12 +78,24 @@ class StateGiver:
         request = _Request(asker, ask)
         if self._application() is None:
             self._refuse(request, "no application there gives it")
-        elif len(self._requests) >= MOST_REQUESTS:
+        elif not self._has_room_for(asker.site):
             self._refuse(request, f"asked for it {MOST_REQUESTS} times at once")
         else:
             self._requests[request.name] = request
             self._await(request)
             self._poll_later()
+
+    def _has_room_for(self, site: str) -> bool:
+        """A site that asks very often gives way to one that does not."""
+        if len(self._requests) < MOST_REQUESTS:
+            return True
+        of_sites = Counter(request.asker.site for request in self._requests.values())
+        greatest, number = of_sites.most_common(1)[0]
+        if number <= of_sites[site] + 1:
+            return False
+        newest = next(each for each in reversed(self._requests.values()) if each.asker.site == greatest)
+        self._give_up(newest, "members of other sites ask for it as well")
+        return True
 
     def answered(self, name: str, payload: bytes, delivery: object | None) -> Condition | None:
         """A message to the reply-to of a request; why it is rejected, if it is."""
@@ -128,8 +143,15 @@ class StateGiver:
         if not waiting:
             return
         positions = self._site.positions()
+        left = LOOKED_AT
         for request in waiting:
             wanted = request.ask.positions.items()
+            left -= len(wanted)
+            if left < 0 and request is not waiting[0]:
+                self._poll_later()
+                break
+            # The next time it is the last one.
+            self._requests[request.name] = self._requests.pop(request.name)
             if self._site.in_contact(request.asker.site) and all(
                 positions.get(origin, 0) >= number or not self._site.awaits(origin)
                 for origin, number in wanted

@@ -28,6 +28,10 @@ Positions = Mapping[MemberId, int]
 """Per origin, the number up to which its batches are delivered."""
 _ASK, _NO, _PART = 1, 2, 3
 _MOST_VALUES = 64
+MOST_POSITIONS = 10_000
+"""There are fewer streams (`groups.streams.user`)."""
+MOST_PART_BYTES = 16 * 1024 * 1024
+"""Of the application's message; a whole state has no more."""
 _POSITION = struct.Struct(">16sQ")
 
 
@@ -68,6 +72,8 @@ def encode_state(message: Ask | No | Part) -> bytes:
 
 def decode_state(payload: bytes) -> Ask | No | Part:
     """Raises FrameError."""
+    if len(payload) > MOST_PART_BYTES + 2 * MOST_POSITIONS * _POSITION.size:
+        raise FrameError(f"message about the state of {len(payload)} bytes")
     try:
         found = decode_all(payload, most=_MOST_VALUES)
     except DecodeError as error:
@@ -87,6 +93,6 @@ def _pack(positions: Positions) -> bytes:
 
 
 def _unpack(data: bytes) -> Positions:
-    if len(data) % _POSITION.size:
+    if len(data) % _POSITION.size or len(data) > MOST_POSITIONS * _POSITION.size:
         raise FrameError(f"positions of {len(data)} bytes")
     return {MemberId(origin): number for origin, number in _POSITION.iter_unpack(data)}

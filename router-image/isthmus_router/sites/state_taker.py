@@ -25,7 +25,16 @@ from isthmus_router.message.sections import SectionError
 from isthmus_router.sites.port import SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state_giver import ANSWER_SECONDS
-from isthmus_router.sites.state_messages import REQUEST_BYTES, STATE, Ask, No, Part, Positions, encode_state
+from isthmus_router.sites.state_messages import (
+    MOST_PART_BYTES,
+    REQUEST_BYTES,
+    STATE,
+    Ask,
+    No,
+    Part,
+    Positions,
+    encode_state,
+)
 
 MEMBER_SECONDS = ANSWER_SECONDS + 3.0
 """For a member to say anything; then the next one is asked."""
@@ -33,7 +42,7 @@ ALL_SECONDS = 60.0
 MOST_HELD = 200_000
 MOST_HELD_BYTES = 64 * 1024 * 1024
 """Of messages held back for one receiver."""
-MOST_STATE_BYTES = 16 * 1024 * 1024
+MOST_STATE_BYTES = MOST_PART_BYTES
 MOST_ASKING = 64
 """Receivers of this member that wait for the state at the same time."""
 TURN_SECONDS = 0.005

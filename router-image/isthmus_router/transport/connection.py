@@ -31,7 +31,7 @@ CLOSED = "closed by the peer"
 OTHERS_NEED_IT = "others need its place"
 LINGER_SECONDS = 1.0
 """For what was sent on a connection that is closed to be written."""
-MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST))
+MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST, Kind.FORWARD))
 """Kinds of frames that are dropped where the queue is full; they are sent again when there is room."""
 
 

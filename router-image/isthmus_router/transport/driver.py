@@ -282,6 +282,10 @@ class MemberDriver:
         if len(member) == ID_BYTES:
             self._gossip_client.send(self.clock(), member, frame)
 
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        """Implements NetworkPort."""
+        return self._gossip.backlog if to.tunnelled else self._members.backlog(to, member)
+
     def multicast(self, frame: bytes) -> None:
         """Implements NetworkPort."""
         if self._multicast is not None:

@@ -94,6 +94,11 @@ class GossipConnections:
         connection.making = self._dials.start(self._connect(connection))
         return connection
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait at the connection with which most do."""
+        return max((connection.backlog for connection in self._connections.values()), default=0)
+
     def send(self, router: Endpoint, frame: bytes) -> None:
         """Implements GossipPort."""
         connection = self._connections.get(router)

@@ -155,12 +155,22 @@ class MemberConnections:
                 self._counts["lost"] += 1
                 return
             connection = self._by_address[to] = self._dial(to)
-        elif connection.dialled != to and connection.peer is not None:
-            # That its member is reached there is only what that member has said.
-            known = self._by_member.get(MemberId(frame[_DESTINATION]))
-            connection = connection if known is None else known
+        else:
+            connection = self._way(connection, to, MemberId(frame[_DESTINATION]))
         connection.address = to
         connection.send(frame)
+
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        """As `NetworkPort.backlog`."""
+        connection = self._by_address.get(to)
+        return 0 if connection is None else self._way(connection, to, member).backlog
+
+    def _way(self, connection: MemberConnection, to: PhysicalAddress, member: MemberId) -> MemberConnection:
+        """The connection by which frames for a member go to an address to which there is this one."""
+        if connection.dialled == to or connection.peer is None:
+            return connection
+        # That the member of this connection is reached there is only what that member has said.
+        return self._by_member.get(member, connection)
 
     def statistics(self) -> Counter[str]:
         """Frames `dropped`, as queues were full, and `lost` with a connection; connections `refused`."""

@@ -257,6 +257,9 @@ class Member:
     def send(self, to: PhysicalAddress, frame: bytes) -> None:
         self.network.send(self, to, frame)
 
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        raise AssertionError(to)
+
     def multicast(self, frame: bytes) -> None:
         self.network.multicast(self, frame)
 

@@ -391,3 +391,51 @@ def test_what_is_for_the_member_itself_fails_when_it_closes_like_the_rest() -> N
         ("self", False, "this member has left"),
     ]
     assert not one.got
+
+
+def early(member: Member, sender: MemberId, number: int, size: int) -> None:
+    """Message `number` of a sender whose first one is missing."""
+    body = struct.pack(">QQQ", 1, number, 1) + bytes(size)
+    member.unicasts.on_frame(0.0, Kind.UNICAST, sender, body)
+
+
+def test_messages_of_all_senders_that_wait_for_earlier_ones_are_bounded() -> None:
+    settings = UnicastSettings(early_bytes=100_000)
+    member = Member(Network(), 1, settings)
+    others = [member_id(number.to_bytes(16, "big")) for number in range(100, 200)]
+    for sender in others:
+        early(member, sender, 2, 10_000)
+    held = [incoming for incoming in member.unicasts._in.values() if incoming.early]
+    assert len(held) == 9
+    late = others[-1]
+    for number in (1, 2):  # in order they need no room
+        early(member, late, number, 10_000)
+    assert [sender for sender, _ in member.got] == [late, late]
+    early(member, others[0], 1, 10)
+    assert [sender for sender, _ in member.got[2:]] == [others[0]] * 2
+    early(member, others[50], 2, 10_000)
+    assert member.unicasts._in[others[50]].early, "there is room again"
+    for sender in others:
+        member.unicasts.gone(0.0, sender, "")
+    assert member.unicasts._early_bytes == 0
+
+
+def test_many_empty_messages_that_wait_for_earlier_ones_are_bounded() -> None:
+    member = Member(Network(), 1, UnicastSettings(early_bytes=100_000))
+    for sender in (member_id(number.to_bytes(16, "big")) for number in range(100, 105)):
+        for number in range(2, 1_000):
+            early(member, sender, number, 0)
+    assert sum(len(incoming.early) for incoming in member.unicasts._in.values()) < 400
+
+
+def test_senders_that_have_gone_give_way_to_new_ones() -> None:
+    member = Member(Network(), 1, SMALL)
+    first, *others = (member_id(number.to_bytes(16, "big")) for number in range(100, 106))
+    for sender in (first, *others[:3]):
+        early(member, sender, 1, 1)
+    early(member, others[3], 1, 1)
+    assert others[3] not in member.unicasts._in
+    member.unicasts.gone(0.0, first, "")
+    early(member, others[3], 1, 1)
+    assert others[3] in member.unicasts._in
+    assert first not in member.unicasts._in

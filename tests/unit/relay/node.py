@@ -77,6 +77,8 @@ class Node:
         self.views: list[GlobalView] = []
         self.unicasts: list[tuple[Kind, MemberId, bytes]] = []
         self.left = False
+        self.backlogs: dict[MemberId, int] = {}
+        """Bytes that wait for members of its site."""
         self.is_behind: Callable[[], bool] = lambda: False
         self.events: list[tuple[str, dict[str, object]]] = []
         self.sent_frames: list[BridgeKind] = []
@@ -170,6 +172,9 @@ class Node:
 
     def forwarded(self, now: float, kind: Kind, source: MemberId, body: bytes) -> None:
         self.unicasts.append((kind, source, body))
+
+    def backlog(self, member: MemberId) -> int:
+        return self.backlogs.get(member, 0)
 
     def behind(self, now: float) -> bool:
         return self.is_behind()

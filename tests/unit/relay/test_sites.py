@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.relay.world import DETECTION, World, load
 
-from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.frames import FrameError, Kind, encode_frame
 from isthmus_router.groups.views import View, ViewId
-from isthmus_router.relay.messages import BridgeKind, pack_hello
+from isthmus_router.relay.forwarding import LITTLE_BACKLOG, MOST_OF_SITE
+from isthmus_router.relay.messages import BridgeKind, pack_hello, pack_numbers
 from isthmus_router.relay.session import Phase
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite, Window
+from isthmus_router.relay.site_acks import encode_site_acks
 from isthmus_router.relay.site_views import TELL_INTERVAL
 from isthmus_router.relay.sites import SiteState
 
@@ -404,6 +406,61 @@ def test_a_message_to_a_member_that_has_just_gone_comes_back() -> None:
     assert sender.relay.forward(world.now, gone.id, Kind.UNICAST, b"lost")
     world.run(0.1)
     assert sender.unicasts == [(Kind.UNICAST_LOST, gone.id, b"")]
+
+
+def test_a_site_that_acknowledges_what_was_never_published_hides_no_other_site() -> None:
+    world = World(17, {"nyc": 2, "lon": 1, "par": 1})
+    world.run(1.0)
+    relay, origin = world.sites["nyc"].nodes
+    assert relay.relay.is_relay
+    load(world, [origin], 5)
+    world.run(1.0)
+    session = next(item for item in relay.relay._bridge.sessions.values() if item.site == "lon")
+    for step in range(50):
+        lie = pack_numbers(BridgeKind.ACK, [(origin.id, (1 << 40) + step)])
+        relay.relay.session_frame(world.now, session, BridgeKind.ACK, lie)
+        load(world, [origin], 1)
+        world.run(0.05)
+    world.run(1.0)
+    for node in (relay, origin):
+        log = node.streams.log(origin.id)
+        assert log is not None
+        acked = node.relay._buffer.acked
+        assert acked["par"][origin.id] == acked["lon"][origin.id] == log.next - 1
+
+
+def test_what_a_relay_says_wrong_of_one_site_hides_nothing_of_others() -> None:
+    world = World(18, {"nyc": 2, "lon": 1, "par": 1})
+    world.run(1.0)
+    relay, origin = world.sites["nyc"].nodes
+    world.cut("nyc", "par")
+    load(world, [origin], 3)
+    body = encode_site_acks({"lon": {origin.id: 1 << 40}, "par": {origin.id: 2}})
+    frame = encode_frame(Kind.SITE_ACKS, relay.id, origin.id, body)
+    with pytest.raises(FrameError, match="has not published"):
+        origin.relay.on_frame(world.now, Kind.SITE_ACKS, relay.id, frame)
+    assert origin.relay._buffer.acked["par"][origin.id] == 2
+
+
+def test_a_site_has_little_wait_for_a_member_and_others_find_room() -> None:
+    """The member reads more slowly than one site sends; what is not passed on is repeated by its source."""
+    world = World(16, {"nyc": 2, "sfo": 2, "lon": 2})
+    world.run(1.0)
+    relay, member = world.sites["nyc"].nodes
+    flooding, other = world.node("sfo1"), world.node("lon1")
+    assert relay.relay.is_relay
+    relay.backlogs[member.id] = LITTLE_BACKLOG
+    body = bytes(MOST_OF_SITE // 4)
+    for _ in range(12):
+        flooding.relay.forward(world.now, member.id, Kind.UNICAST, body)
+    other.relay.forward(world.now, member.id, Kind.UNICAST, b"first")
+    world.run(0.2)
+    sources = [source for _, source, _ in member.unicasts]
+    assert (sources.count(flooding.id), sources.count(other.id)) == (4, 1)
+    relay.backlogs[member.id] = LITTLE_BACKLOG - 1
+    flooding.relay.forward(world.now, member.id, Kind.UNICAST, b"again")
+    world.run(0.2)
+    assert member.unicasts[-1] == (Kind.UNICAST, flooding.id, b"again")
 
 
 def test_members_are_told_of_views_at_a_bounded_rate_and_of_the_last_one() -> None:

@@ -212,6 +212,9 @@ class Node:
             elif self.gossip and self.process.alive:
                 self.gossip.gossip.send(self.world.now, MemberId(bytes.fromhex(to.host)), frame)
 
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        return 0
+
     def multicast(self, frame: bytes) -> None:
         self.world.multicast(self.process, frame)
 

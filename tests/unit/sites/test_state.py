@@ -16,10 +16,19 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.message import control
 from isthmus_router.message.control import encode_message
 from isthmus_router.message.types import encode
-from isthmus_router.sites import state_taker
+from isthmus_router.sites import state_giver, state_taker
 from isthmus_router.sites.port import SiteMember
 from isthmus_router.sites.state_giver import _has_more
-from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, decode_state, encode_state
+from isthmus_router.sites.state_messages import (
+    ANSWERS,
+    MOST_POSITIONS,
+    STATE,
+    Ask,
+    No,
+    Part,
+    decode_state,
+    encode_state,
+)
 
 PLACE = "trades/state"
 
@@ -260,6 +269,40 @@ def test_a_site_that_nothing_is_kept_for_yet_waits(stand: Stand) -> None:
     link.close()
     stand.turn()
     assert stand.said() == [(D.id, No(b"request1", "the application has gone"))]
+
+
+def test_a_site_that_asks_very_often_gives_way_to_another(stand: Stand) -> None:
+    stand.site.contacts = {"nyc"}  # so that all of them wait
+    stand.receiver("settles", PLACE, state=False)
+    for number in range(state_giver.MOST_REQUESTS + 1):
+        stand.hears(D, Ask(number.to_bytes(8), {}))
+    refused = [message for _, message in stand.said()]
+    assert [message.request for message in refused] == [state_giver.MOST_REQUESTS.to_bytes(8)]
+    stand.hears(B, Ask(b"request1", {}))
+    last = state_giver.MOST_REQUESTS - 1
+    assert stand.said() == [(D.id, No(last.to_bytes(8), "members of other sites ask for it as well"))]
+
+
+def test_requests_with_many_positions_take_turns(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_giver, "LOOKED_AT", 100)
+    stand.multicast(B, 1, "before")
+    stand.receiver("settles", PLACE, state=False)
+    far = {MemberId(number.to_bytes(16)): 0 for number in range(1, 90)} | {B.id: 1 << 40}
+    for number in range(8):
+        stand.hears(D, Ask(number.to_bytes(8), far))
+    stand.hears(D, Ask(b"request1", {}))
+    for _ in range(10):
+        stand.turn()
+    assert len(stand.client.texts("settles")) == 1, "the one that does not have to wait"
+
+
+def test_positions_beyond_the_number_of_streams_are_refused() -> None:
+    most = {MemberId(number.to_bytes(16)): 1 for number in range(1, MOST_POSITIONS + 1)}
+    assert decode_state(encode_state(Ask(b"12345678", most))) == Ask(b"12345678", most)
+    with pytest.raises(FrameError):
+        decode_state(encode_state(Ask(b"12345678", {**most, A.id: 1})))
+    with pytest.raises(FrameError, match="message about the state of"):
+        decode_state(encode_state(No(b"12345678", "x" * (17 << 20))))
 
 
 def test_nothing_is_kept_for_a_receiver_that_is_gone(stand: Stand) -> None:

@@ -30,6 +30,9 @@ class Port:
     def send(self, to: PhysicalAddress, frame: bytes) -> None:
         self.sent.append((to, frame))
 
+    def backlog(self, to: PhysicalAddress, member: MemberId) -> int:
+        raise AssertionError(to)
+
     def multicast(self, frame: bytes) -> None:
         self.datagrams.append(frame)
 
