@@ -9,7 +9,7 @@ from math import inf
 
 from isthmus_router.groups.batch import decode_batch
 from isthmus_router.groups.frames import FrameError
-from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.identity import MemberId, can_be_of
 from isthmus_router.groups.streams.senders import MOST_STARTED, MOST_STEP
 from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.messages import (
@@ -85,6 +85,7 @@ class Inlet:
                 raise FrameError(f"stream that starts with {start.next}")
             if self._belongs(session, start.origin):
                 self._streams.start(now, start.origin, session.site, start.next, start.messages)
+                self._check_place(start.origin)
         elif kind is BridgeKind.GAP:
             gap = unpack_range(frame)
             if not 1 <= gap.from_number <= gap.to_number:
@@ -150,9 +151,11 @@ class Inlet:
         if not self._belongs(session, batch.origin):
             return
         self._check_step(batch.origin, batch.number)
+        accepted = self._streams.accept(now, batch, None, disseminate=True)
+        self._check_place(batch.origin)
         counts = self.counts[session.site]
         counts.messages += batch.count
-        if not self._streams.accept(now, batch, None, disseminate=True):
+        if not accepted:
             counts.duplicates += batch.count
             self._acknowledge(now, session, batch.origin)
 
@@ -160,6 +163,7 @@ class Inlet:
         log = self._streams.log(gap.origin)
         if log is None:
             self._streams.start(now, gap.origin, session.site, gap.from_number, 0)
+            self._check_place(gap.origin)
         elif gap.to_number < log.next:
             return
         self.counts[session.site].lost += gap.messages
@@ -171,8 +175,16 @@ class Inlet:
         if number > (log.next + MOST_STEP if log is not None else MOST_STARTED):
             raise FrameError(f"batch {number} is too far ahead of its stream")
 
+    def _check_place(self, origin: MemberId) -> None:
+        """Raises FrameError: there is none for the stream of the origin."""
+        if not self._streams.has_stream(origin):
+            raise FrameError("no place for the stream of one more member of the site")
+
     def _belongs(self, session: Session, origin: MemberId) -> bool:
-        """Whether the stream is of the session's site: no site speaks for another one's members."""
+        """Whether the stream is of the session's site: no site speaks for another one's members. Raises FrameError
+        where the id of the origin says so."""
+        if not can_be_of(origin, session.site):
+            raise FrameError("stream of a member whose id is of another site")
         log = self._streams.log(origin)
         if (log.site if log is not None else self._site_of(origin)) not in (None, session.site):
             return False

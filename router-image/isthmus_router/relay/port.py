@@ -75,8 +75,12 @@ class SiteStreams(Protocol):
     def log(self, origin: MemberId) -> StreamLog | None:
         """Of one origin; None: no stream of it."""
 
+    def has_stream(self, origin: MemberId) -> bool:
+        """Whether there is a stream of the origin, also if it has not begun."""
+
     def accept(self, now: float, batch: Batch, source: MemberId | None, *, disseminate: bool = False) -> bool:
-        """A batch from another site, to be sent on to every member; False: it was here before."""
+        """A batch from another site, to be sent on to every member; False: it was here before, or there is no place for
+        its stream."""
 
     def start(self, now: float, origin: MemberId, site: str, number: int, messages: int) -> None:
         """The stream of another site's origin starts at that number, `messages` after its first. Told to every

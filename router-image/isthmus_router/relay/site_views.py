@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 from isthmus_router.groups.frames import FrameError, Kind, decode_body, encode_body
-from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.identity import MemberId, can_be_of, is_of_one_site
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.messages import (
@@ -149,6 +149,10 @@ class SiteViews:
     def objection(self, site: str, view: View) -> str:
         """Why that is no view of the site: a site has no members of this one, nor of a third; empty: it may be."""
         for member in view.ids:
+            if not can_be_of(member, site):
+                return f"site {site} says that it has a member whose id is of another site"
+            if is_of_one_site(member):
+                continue
             own = self._view is not None and member in self._view
             other = self._settings.site if own else self.table.site_of(member)
             if other not in (None, site):

@@ -195,7 +195,7 @@ class _Present(MemberObserver):
         self._driver = MemberDriver(
             transport_settings(configuration, config), Random(SystemRandom().random())
         )
-        identity = member_id(os.urandom(16))
+        identity = member_id(os.urandom(16), config.site)
         name = config.member_name or configuration.router.id
         self._info = MemberInfo(identity, name, self._reached_at(identity))
         group = group_name(config)

@@ -106,6 +106,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The connection was lost for that, while frames waited."""
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
+        self._first = 0
+        """Bytes of the first frame in it, which may be longer than there is room otherwise."""
         self._most_queued = queue_bytes
         self._room = min(queue_bytes, UNCONNECTED_BYTES)
         self._droppable = droppable
@@ -136,11 +138,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Write at the end of the turn, or when the peer reads on."""
         size = len(frame) + PREFIX.size
         queued = self._queued + size
-        if queued > self._room and self._queued:
+        if not self._queued:
+            self._first = size
+        elif queued > (room := max(self._room, self._first)):
             if frame[0] in self._droppable:
                 self.dropped += 1
                 return
-            if queued > self._room + CONTROL_BYTES:
+            if queued > room + CONTROL_BYTES:
                 self.abort("the peer does not read")
                 return
         if self.over.is_set():

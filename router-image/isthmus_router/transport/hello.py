@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError, decode_info, encode_info
-from isthmus_router.groups.identity import GroupName, MemberInfo
+from isthmus_router.groups.identity import GroupName, MemberInfo, can_be_of
 from isthmus_router.message.types import DecodeError, decode_all, encode
 
 HELLO = 1
@@ -33,6 +33,8 @@ class Hello(NamedTuple):
         for what, own, other in zip(GroupName._fields, self.group, peer.group, strict=True):
             if own != other:
                 return f"{what} {other!r}; this member is of {own!r}"
+        if not can_be_of(peer.member.id, peer.group.site):
+            return "the id of the member is of another site"
         return "this is the member itself" if peer.member.id == self.member.id else None
 
 

@@ -66,7 +66,7 @@ class Node:
 
     def __init__(self, world: World, site: Site, name: str, settings: RelaySettings) -> None:
         self.world, self.site, self.name = world, site, name
-        self.id = member_id(world.random.randbytes(16))
+        self.id = member_id(world.random.randbytes(16), settings.site)
         self.info = MemberInfo(self.id, name, ())
         self.certificate = (settings.site,)
         self.alive = True

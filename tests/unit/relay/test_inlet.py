@@ -43,6 +43,9 @@ class Rig:
     def origins(self) -> list[MemberId]:
         return list(self.logs)
 
+    def has_stream(self, origin: MemberId) -> bool:
+        return True
+
     def log(self, origin: MemberId) -> Log | None:
         return self.logs.get(origin)
 

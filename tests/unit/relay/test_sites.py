@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from tests.unit.relay.node import Node
 from tests.unit.relay.world import DETECTION, World, load
 
+from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError, Kind, encode_frame
+from isthmus_router.groups.identity import member_id
+from isthmus_router.groups.streams.streams import MOST_UNKNOWN, UNKNOWN_SECONDS
+from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.forwarding import LITTLE_BACKLOG, MOST_OF_SITE
-from isthmus_router.relay.messages import BridgeKind, pack_hello, pack_numbers
-from isthmus_router.relay.session import Phase
+from isthmus_router.relay.messages import (
+    BridgeKind,
+    pack,
+    pack_hello,
+    pack_numbers,
+    view_fields,
+)
+from isthmus_router.relay.session import Phase, Session
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite, Window
 from isthmus_router.relay.site_acks import encode_site_acks
 from isthmus_router.relay.site_views import TELL_INTERVAL
@@ -406,6 +419,78 @@ def test_a_message_to_a_member_that_has_just_gone_comes_back() -> None:
     assert sender.relay.forward(world.now, gone.id, Kind.UNICAST, b"lost")
     world.run(0.1)
     assert sender.unicasts == [(Kind.UNICAST_LOST, gone.id, b"")]
+
+
+def session_with(node: Node, site: str) -> Session:
+    return next(
+        item
+        for item in node.relay._bridge.sessions.values()
+        if item.site == site and item.phase is Phase.OPEN
+    )
+
+
+def test_a_site_that_claims_a_new_member_of_another_one_first_changes_nothing() -> None:
+    """Each site hears of the members of all others; their messages must arrive, and not be taken for its own."""
+    world = World(19, {"nyc": 2, "lon": 1, "par": 2})
+    world.run(1.0)
+    relay, lon = world.node("nyc0"), world.node("lon0")
+    session = session_with(relay, "lon")
+    new = world.join("par", "new")
+    for claimed in (new, world.node("par1")):
+        view = View(ViewId(100, lon.id), (lon.info, claimed.info))
+        with pytest.raises(FrameError, match="whose id is of another site"):
+            relay.relay.session_frame(
+                world.now, session, BridgeKind.VIEW, pack(BridgeKind.VIEW, view_fields(view), [])
+            )
+        with pytest.raises(FrameError, match="whose id is of another site"):
+            relay.relay.session_frame(
+                world.now, session, BridgeKind.START, pack(BridgeKind.START, bytes(claimed.id), 1 << 60, 0)
+            )
+    world.run(1.0)
+    load(world, [new], 5)
+    world.run(1.0)
+    world.check_complete([new])
+    assert {relay.relay.site_of(node.id) for node in world.sites["par"].nodes} == {"par"}
+
+
+def test_streams_that_a_site_makes_up_leave_places_for_members_of_other_sites() -> None:
+    world = World(20, {"nyc": 2, "lon": 1, "par": 2})
+    world.run(1.0)
+    relay = world.node("nyc0")
+    session = session_with(relay, "lon")
+    refused = 0
+    for _ in range(StreamsSettings().most_streams):
+        origin = member_id(world.random.randbytes(16), "lon")
+        try:
+            relay.relay.session_frame(
+                world.now, session, BridgeKind.START, pack(BridgeKind.START, bytes(origin), 1, 0)
+            )
+        except FrameError:
+            refused += 1
+    assert refused > StreamsSettings().most_streams // 2
+    new = world.join("par", "new")
+    world.run(1.0)
+    load(world, [new], 5)
+    world.run(1.0)
+    world.check_complete([new])
+
+
+def test_few_streams_are_searched_for_of_which_a_site_does_not_tell_the_beginning() -> None:
+    world = World(21, {"nyc": 2, "lon": 1})
+    world.run(1.0)
+    relay = world.node("nyc0")
+    session = session_with(relay, "lon")
+    before = len(relay.streams._streams)
+    for _ in range(1_000):
+        origin = member_id(world.random.randbytes(16), "lon")
+        batch = make_batch(origin, 5, 4, "lon", None, [GroupMessage("a", b"x")])
+        with contextlib.suppress(FrameError):
+            relay.relay.session_frame(
+                world.now, session, BridgeKind.BATCH, bytes((BridgeKind.BATCH,)) + batch.encoded
+            )
+    assert len(relay.streams._streams) - before == MOST_UNKNOWN
+    world.run(2 * UNKNOWN_SECONDS)
+    assert [len(node.streams._streams) for node in world.sites["nyc"].nodes] == [before] * 2
 
 
 def test_a_site_that_acknowledges_what_was_never_published_hides_no_other_site() -> None:

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from isthmus_router.transport.connection import CLOSED, FrameConnection
+from isthmus_router.groups.frames import Kind
+from isthmus_router.transport.connection import CLOSED, CONTROL_BYTES, FrameConnection
 from isthmus_router.transport.framing import PREFIX
 
 SLICE_SECONDS = 0.004
@@ -225,3 +226,17 @@ async def test_reading_goes_on_when_both_reasons_to_pause_are_over() -> None:
     transport.resume_reading.assert_not_called()
     made.pause_reading(False)
     transport.resume_reading.assert_called_once_with()
+
+
+async def test_a_frame_longer_than_the_queue_ends_no_connection_of_a_peer_that_reads_slowly() -> None:
+    """Frames behind it that its source does not repeat have the usual room; what is repeated is dropped."""
+    made, _, transport = connection()
+    made.send(bytes((Kind.BATCH,)) + bytes(6 << 20))
+    for _ in range(100):
+        made.send(bytes((Kind.HEARTBEAT,)) + bytes(1000))
+        made.send(bytes((Kind.FORWARD,)) + bytes(1000))
+    assert (len(made.queue), made.dropped) == (101, 100)
+    transport.abort.assert_not_called()
+    for _ in range(CONTROL_BYTES // 1000):
+        made.send(bytes((Kind.HEARTBEAT,)) + bytes(1000))
+    transport.abort.assert_called()

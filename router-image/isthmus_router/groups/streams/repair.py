@@ -65,6 +65,10 @@ class Repairs:
         """Those that lack something."""
         self._arriving: dict[MemberId, tuple[float, float]] = {}
         """Members of which part of a frame has come: the first part and the last one so far."""
+        self._pressing: dict[MemberId, Stream] = {}
+        """Those to be looked at before the others."""
+        self._walk_at = math.inf
+        """When the next one of all is due."""
         self.deadline = math.inf
         self.asked = 0
         """Requests sent, ever."""
@@ -84,11 +88,16 @@ class Repairs:
             for search in (stream.search, stream.fill_search):
                 if search:
                     search.restart(now, now + self._settings.repair_after, self._settings.repair_after * 2)
-        self.deadline = now if self._streams else math.inf
+        self._due(now if self._streams else math.inf)
 
     def forget(self, stream: Stream) -> None:
         """It is no more."""
         self._streams.pop(stream.origin, None)
+        self._pressing.pop(stream.origin, None)
+
+    def unknown(self, site: str) -> int:
+        """Number of streams of a site of which it is not known where they begin."""
+        return sum(not stream.started and stream.log.site == site for stream in self._streams.values())
 
     def arriving(self, now: float, member: MemberId) -> None:
         """Part of a frame has come. A member with a slow line is not asked for more meanwhile: what is missing may be
@@ -115,23 +124,27 @@ class Repairs:
         """Part of what was missing has come; if no more comes soon, ask at once."""
         after = self._settings.repair_after
         search.restart(now, now + after, after * 2)
-        self.deadline = min(self.deadline, search.due)
+        self._due(search.due)
 
     def on_time(self, now: float) -> None:
         """Ask for what is still missing."""
         if now < self.deadline:
             return
-        for stream in list(self._streams.values()):
+        streams, self._pressing = list(self._pressing.values()), {}
+        if now >= self._walk_at:
+            streams, self._walk_at = list(self._streams.values()), math.inf
+        for stream in streams:
             self._look(now, stream)
-        self.deadline = min(
-            (
-                search.due
-                for stream in self._streams.values()
-                for search in (stream.search, stream.fill_search)
-                if search
-            ),
-            default=math.inf,
-        )
+        self.deadline = self._walk_at
+        for stream in streams:
+            for search in (stream.search, stream.fill_search):
+                if search:
+                    self._due(search.due)
+
+    def _due(self, at: float) -> None:
+        """Something is to be done then."""
+        self._walk_at = min(self._walk_at, at)
+        self.deadline = min(self.deadline, at)
 
     def on_missing(self, now: float, sender: MemberId, missing: Missing) -> None:
         """A member that was asked has not got it; others are not believed."""
@@ -144,6 +157,7 @@ class Repairs:
             if search and missing.first <= search.first <= missing.last:
                 search.missing[sender] = missing
                 search.due = self.deadline = now
+                self._pressing[stream.origin] = stream
 
     def on_repair(self, now: float, sender: MemberId, repair: Repair, stream: Stream | None) -> None:
         """Give what is here; say what is not."""
@@ -186,7 +200,7 @@ class Repairs:
 
     def _search(self, now: float, stream: Stream, after: float) -> Search:
         self._streams[stream.origin] = stream
-        self.deadline = min(self.deadline, now + after)
+        self._due(now + after)
         return Search(now, now + after, self._settings.repair_after * 2)
 
     def _look(self, now: float, stream: Stream) -> None:

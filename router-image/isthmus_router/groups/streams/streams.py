@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
 from isthmus_router.groups.batch import Batch, GroupMessage, decode_batch, make_batch
@@ -20,6 +20,10 @@ from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsSnapshot, StreamsUser
 from isthmus_router.groups.views import View
 
+MOST_UNKNOWN = 256
+"""Streams of another site of which it is not known where they begin."""
+UNKNOWN_SECONDS = 60.0
+"""For it to be found out."""
 _PRESSED = 8
 """Positions are told early when so large a part (1/n) of the window has come since."""
 
@@ -49,6 +53,8 @@ class Streams:
         """Without this member."""
         self._own = Stream(self_id, site, 1, 0)
         self._streams = {self_id: self._own}
+        self._of_sites: Counter[str] = Counter()
+        """Streams of other sites."""
         self._stability = Stability(self_id, settings, port, self._on_stable)
         self._retained: dict[MemberId, Stream] = {}
         """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
@@ -132,7 +138,7 @@ class Streams:
                 to = stream.origin if stream.origin in self._ids else source
                 self._owed.setdefault(to, {})[stream.origin] = stream
         if not stream.log.site:
-            stream.log.site = batch.site
+            self._assign(stream, batch.site)
         number, log = batch.number, stream.log
         if number != log.next and not self._order.take_aside(now, stream, batch):
             return False
@@ -148,9 +154,9 @@ class Streams:
 
     def start(self, now: float, origin: MemberId, site: str, number: int, messages: int) -> None:
         """The bridge says where a stream begins, and how many messages of it were before; nothing if it has begun."""
-        stream = self._streams.get(origin) or self._make(now, origin, site)
+        stream = self._streams.get(origin) or self._make(now, origin, site, begins=True)
         if stream and not stream.started:
-            stream.log.site = site
+            self._assign(stream, site)
             start = self._begun(wire.Start(origin, number, messages, site))
             self._port.send_all(now, Kind.START, wire.encode_start(start))
             self._begin(now, stream, start.number, start.messages)
@@ -172,6 +178,10 @@ class Streams:
     def origins(self) -> list[MemberId]:
         """Those that have a log."""
         return [stream.origin for stream in self._streams.values() if stream.started]
+
+    def has_stream(self, origin: MemberId) -> bool:
+        """Whether there is a stream of the origin, also if it has not begun."""
+        return origin in self._streams
 
     def was_member(self, origin: MemberId) -> bool:
         """Whether a member is, or was not long ago, in a view of this member."""
@@ -395,19 +405,37 @@ class Streams:
             # Origins that had other holders must hear of these.
             self._port.send_all(now, Kind.POSITIONS, self.positions())
 
-    def _make(self, now: float, origin: MemberId, site: str) -> Stream | None:
-        """A stream that was not known; those of members begin with their first batch, of others it must be asked."""
-        if len(self._streams) >= self._settings.most_streams and origin not in self._ids:
-            return None
+    def _make(self, now: float, origin: MemberId, site: str, *, begins: bool = False) -> Stream | None:
+        """A stream that was not known; those of members begin with their first batch, of others it must be asked,
+        unless it `begins` now.
+
+        None: there is no place for it.
+        """
         if origin in self._ids:
             stream = Stream(origin, self.site, 1, 0)
+        elif not self._has_place(site) or (
+            site not in ("", self.site) and not begins and self._repairs.unknown(site) >= MOST_UNKNOWN
+        ):
+            return None
         else:
-            stream = Stream(origin, site, 0, 0)
-            stream.forget_at = now + self._settings.linger
+            stream = Stream(origin, "", 0, 0)
+            self._assign(stream, site)
+            stream.forget_at = now + min(self._settings.linger, UNKNOWN_SECONDS)
             self._forget_at = min(self._forget_at, stream.forget_at)
             self._repairs.lacking(now, stream)
         self._streams[origin] = stream
         return stream
+
+    def _has_place(self, site: str) -> bool:
+        """For a stream of a site. Another site has half as many as are free, so that there are some for others."""
+        free = self._settings.most_streams - len(self._streams)
+        return free > 0 and (site in ("", self.site) or 2 * self._of_sites[site] < free)
+
+    def _assign(self, stream: Stream, site: str) -> None:
+        """The stream is of that site."""
+        self._of_sites[stream.log.site] -= 1
+        self._of_sites[site] += 1
+        stream.log.site = site
 
     def _note(self, now: float, origin: MemberId) -> Stream | None:
         """The same for one that others mention: half of the place is left for streams that begin."""
@@ -435,6 +463,7 @@ class Streams:
             for number in list(stream.early):
                 self._order.pop_early(stream, number)
             del self._streams[stream.origin]
+            self._assign(stream, "")
             self._older.append(stream.origin)
             self._stability.forget(stream)
             self._repairs.forget(stream)
@@ -484,10 +513,12 @@ class Streams:
                 self._repairs.lacking(now, stream)
 
     def _on_start(self, now: float, start: wire.Start) -> None:
-        stream = self._streams.get(start.origin) or self._make(now, start.origin, start.site)
+        stream = self._streams.get(start.origin) or self._make(
+            now, start.origin, start.site, begins=start.number > 0
+        )
         if stream and not stream.started and start.number > 0:
             start = self._begun(start)
-            stream.log.site = start.site
+            self._assign(stream, start.site)
             self._begin(now, stream, start.number, start.messages)
 
     def _on_gap(self, now: float, gap: wire.Gap) -> None:

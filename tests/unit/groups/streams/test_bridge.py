@@ -342,7 +342,7 @@ def test_early_batches_have_a_bound() -> None:
 
 
 def test_batches_of_strangers_have_a_bound_and_are_forgotten() -> None:
-    site = Site(2, settings=StreamsSettings(most_streams=4, linger=60.0))
+    site = Site(2, settings=StreamsSettings(most_streams=7, linger=60.0))
     relay = site.members[0]
     for stranger in range(1, 10):
         origin = type(REMOTE)(bytes([stranger]) * 16)
