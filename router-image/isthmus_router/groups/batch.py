@@ -22,7 +22,16 @@ from isthmus_router.groups.frames import FrameError, check_numbers
 from isthmus_router.groups.identity import MemberId
 
 _FIXED = struct.Struct(">16sQQIBBH")
-MOST_MESSAGES = 65_535
+MOST_MESSAGES = 1_000
+"""That a member publishes in one batch."""
+BATCH_BYTES = 64 * 1024
+"""A batch is closed when its messages and addresses have so many; a single message may be longer."""
+MOST_ACCEPTED_MESSAGES = 1_500
+"""In a batch of another member: no batch takes long to deliver."""
+MOST_ADDRESS_BYTES = 6 * BATCH_BYTES
+"""Of all addresses in such a batch; members count characters."""
+MOST_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Of a message in such a batch; more than the configuration of a site allows."""
 
 
 class GroupMessage(NamedTuple):
@@ -72,27 +81,50 @@ class Batch:
         return self.targets is None or site in self.targets
 
     def messages(self) -> Iterator[GroupMessage]:
-        """What it carries, in order. Raises FrameError."""
+        """What it carries, in order."""
         data = self.encoded
         at = self._at
         addresses: list[str] = []
         (number,) = struct.unpack_from(">H", data, _FIXED.size - 2)
+        for _ in range(number):
+            (length,) = struct.unpack_from(">H", data, at)
+            addresses.append(data[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+        lengths = struct.unpack_from(f">{self.count}I", data, at)
+        at += 4 * self.count
+        indices = struct.unpack_from(f">{self.count}H", data, at)
+        at += 2 * self.count
+        for length, index in zip(lengths, indices, strict=True):
+            yield GroupMessage(addresses[index], data[at : at + length])
+            at += length
+
+    def check(self) -> None:
+        """Whether `messages` can be taken out, and are as few and as small as those of a member. Raises FrameError."""
+        data, count = self.encoded, self.count
+        at = first = self._at
+        (number,) = struct.unpack_from(">H", data, _FIXED.size - 2)
+        if not 1 <= number <= count <= MOST_ACCEPTED_MESSAGES:
+            raise FrameError(f"batch of {count} messages with {number} addresses")
         try:
             for _ in range(number):
                 (length,) = struct.unpack_from(">H", data, at)
-                addresses.append(data[at + 2 : at + 2 + length].decode())
+                data[at + 2 : at + 2 + length].decode()
                 at += 2 + length
-            lengths = struct.unpack_from(f">{self.count}I", data, at)
-            at += 4 * self.count
-            indices = struct.unpack_from(f">{self.count}H", data, at)
-            at += 2 * self.count
-            if at + sum(lengths) != len(data):
-                raise FrameError(f"batch of {len(data)} bytes whose messages say {at + sum(lengths)}")
-            for length, index in zip(lengths, indices, strict=True):
-                yield GroupMessage(addresses[index], data[at : at + length])
-                at += length
-        except (struct.error, UnicodeDecodeError, IndexError) as error:
+            of_addresses = at - first
+            lengths = struct.unpack_from(f">{count}I", data, at)
+            indices = struct.unpack_from(f">{count}H", data, at + 4 * count)
+        except (struct.error, UnicodeDecodeError) as error:
             raise FrameError(f"malformed batch: {error}") from error
+        size = sum(lengths)
+        if at + 6 * count + size != len(data):
+            raise FrameError(f"batch of {len(data)} bytes whose messages say {at + 6 * count + size}")
+        if max(indices) >= number:
+            raise FrameError(f"batch with address {max(indices)} of {number}")
+        longest = max(lengths)
+        if longest > MOST_MESSAGE_BYTES or size - longest >= BATCH_BYTES or of_addresses > MOST_ADDRESS_BYTES:
+            raise FrameError(
+                f"batch of {size} bytes, {longest} of them in one message: no member sends so many"
+            )
 
 
 def make_batch(
@@ -127,7 +159,7 @@ def make_batch(
 
 
 def decode_batch(data: bytes, offset: int = 0) -> Batch:
-    """The batch that `data` is from `offset` to its end; its messages are not looked at. Raises FrameError."""
+    """The batch that `data` is from `offset` to its end, within the bounds of batches. Raises FrameError."""
     try:
         origin, number, first, count, site_length, target_count, _ = _FIXED.unpack_from(data, offset)
         at = offset + _FIXED.size
@@ -144,9 +176,11 @@ def decode_batch(data: bytes, offset: int = 0) -> Batch:
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise FrameError(f"malformed batch: {error}") from error
     check_numbers(number, first)
-    if number < 1 or not 1 <= count <= MOST_MESSAGES:
-        raise FrameError(f"batch number {number} of {count} messages")
-    return Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)
+    if number < 1:
+        raise FrameError(f"batch number {number}")
+    batch = Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)
+    batch.check()
+    return batch
 
 
 def encode_message(message: GroupMessage) -> bytes:

@@ -9,11 +9,10 @@ from isthmus_router.message.sections import (
     IncompleteError,
     SectionError,
     section_at,
-    skip_any,
     skip_value,
     value_bounds,
 )
-from isthmus_router.message.structure import Structure
+from isthmus_router.message.structure import Structure, elements_without
 from isthmus_router.message.types import Symbol, encode
 
 _HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x70, 0x71, 0x72, 0x73
@@ -21,6 +20,8 @@ _REPLY_TO = 4
 _NULL = 0x40
 MOST_ANNOTATIONS = 1000
 """Message annotations of a relayed message, each of which is looked at by every member that has a receiver."""
+MOST_VALUES = 32_768
+"""Values of a relayed message that are checked, sections included."""
 RESERVED = b"x-opt-isthmus."
 """How the names of annotations begin that only routers make: from senders they are not passed on."""
 
@@ -47,17 +48,13 @@ class Annotation:
             raise IncompleteError
         if count > 2 * MOST_ANNOTATIONS:
             raise SectionError(f"more than {MOST_ANNOTATIONS} message annotations", "amqp:invalid-field")
-        kept: list[bytes] = []
-        for _ in range(count // 2):
-            behind_key = skip_any(payload, element, end)
-            behind = skip_any(payload, behind_key, end)
-            if behind > end:
-                raise SectionError("invalid message format: annotation beyond its section")
-            # Some take a string for a symbol. Behind the type are 4 bytes of length, or 1.
-            if not payload.startswith(RESERVED, element + (5 if payload[element] >= 0xB0 else 2)):
-                kept.append(payload[element:behind])
-            element = behind
-        return _annotations(self._encoded + b"".join(kept), 2 * len(kept) + 2), end
+        if payload.find(RESERVED, element, end) < 0:
+            return _annotations(self._encoded + payload[element:end], count + 2), end
+        kept, left = [self._encoded], 2
+        for start, behind, elements in elements_without(payload, element, end, count, RESERVED):
+            kept.append(payload[start:behind])
+            left += elements
+        return _annotations(b"".join(kept), left), end
 
 
 def _annotations(elements: bytes, count: int) -> bytes:
@@ -68,18 +65,17 @@ def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) 
     """The message with the annotation in place of any that is reserved, and `reply_prefix` in front of its reply-to.
 
     Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format, or what
-    receivers could read in another way.
+    receivers could read in another way. The body of a message with more values than `MOST_VALUES` is not checked to its
+    end, unless it has a reserved name there: that raises SectionError.
     """
-    structure = Structure()
-    structure.check(payload, len(payload))
-    structure.check_end()
     try:
-        return _annotated(payload, annotation, reply_prefix)
+        return _annotated(payload, annotation, reply_prefix, Structure().check_first(payload, MOST_VALUES))
     except IncompleteError:
         raise SectionError("invalid message format: truncated") from None
 
 
-def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
+def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None, checked: int) -> bytes:
+    """`checked`: bytes of the message that all decoders read in the same way."""
     size = len(payload)
     at = 0
     code = 0
@@ -93,6 +89,8 @@ def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None)
     head, section, rest = payload[:at], annotation.section, at
     if at < size and code == _MESSAGE_ANNOTATIONS:
         section, rest = annotation.among(payload, value)
+    if checked < size and payload.find(RESERVED, rest if rest <= checked else 0) >= 0:
+        raise SectionError(f"more than {MOST_VALUES} values, of which all must be looked at")
     if reply_prefix is not None and rest < size:
         code, value = section_at(payload, rest, size)
         if code == _PROPERTIES:

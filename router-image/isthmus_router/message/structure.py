@@ -104,6 +104,28 @@ class Structure:
             at = behind
         self._bytes += size
 
+    def check_first(self, data: bytes | memoryview, most: int) -> int:
+        """Check the first `most` values of a whole message, sections included, in place of `check` and `check_end`.
+
+        Return the offset behind them: the size of the message if it has no more. Raises SectionError.
+        """
+        size = len(data)
+        at = 0
+        while at < size:
+            if not most:
+                return at
+            most -= 1
+            at = self._next(data, at, size, 0)
+            if at < 0:
+                break
+            at += self._left
+            self._left = 0
+        if at != size:
+            raise SectionError("invalid message format: truncated")
+        self._bytes = size
+        self.check_end()
+        return size
+
     def passes(self, size: int) -> bool:
         """Whether the next `size` bytes need not be looked at, as they are in the middle of a value; they are next."""
         if self._left < size:
@@ -175,7 +197,8 @@ class Structure:
             if end > size:
                 return -1
             code = min(_number(data, at + 2, end), 0xFF)
-        check_order(self._last, code)
+        if code != self._last or code not in {0x75, 0x76}:  # as in `check_order`, for bodies of many sections
+            check_order(self._last, code)
         self._sections += 1
         most = MOST_SECTIONS + self._bytes // BYTES_OF_A_SECTION
         if self._sections > most:
@@ -224,6 +247,71 @@ class Structure:
         self._depth += 1
         self._count, self._end, self._element = count, base + end, element
         return start
+
+
+def elements_without(
+    data: bytes | memoryview, at: int, end: int, count: int, prefix: bytes
+) -> list[tuple[int, int, int]]:
+    """Find the elements of a map of `count` keys and values, between `at` and `end`, whose keys do not begin with
+    `prefix`.
+
+    Return runs of them: where each begins and ends, and the number of its keys and values. Raises SectionError if the
+    map ends elsewhere, or has a key without a value.
+    """
+    runs: list[tuple[int, int, int]] = []
+    start = at
+    length = 0
+    for _ in range(count // 2):
+        behind = _behind(data, _behind(data, at, end), end)
+        # Some take a string for a symbol. Behind the type are 4 bytes of length, or 1.
+        if _begins_with(data, at + (5 if data[at] >= 0xB0 else 2), end, prefix, len(prefix)):
+            if length:
+                runs.append((start, at, length))
+            start = behind
+            length = 0
+        else:
+            length += 2
+        at = behind
+    if at != end or count % 2:
+        raise SectionError("invalid message format: a map has another size than its elements")
+    if length:
+        runs.append((start, at, length))
+    return runs
+
+
+def _behind(data: bytes | memoryview, at: int, end: int) -> int:
+    """Offset behind the value at `at`, which may be described, and ends at `end` at the latest."""
+    values = 1
+    while values:
+        if at >= end:
+            raise SectionError("invalid message format: annotation beyond its section")
+        code = data[at]
+        kind = code >> 4
+        at += 1
+        if code == 0:  # a descriptor follows, then a value
+            values += 1
+            continue
+        values -= 1
+        if kind < 0x4:
+            raise SectionError("invalid message format: unknown type constructor")
+        if kind < 0xA:
+            at += _width(kind)
+        elif kind in {0xA, 0xC, 0xE}:
+            at += 1 + (data[at] if at < end else 0)
+        else:
+            at += 4 + (_number(data, at, at + 4) if at + 4 <= end else 0)
+    if at > end:
+        raise SectionError("invalid message format: annotation beyond its section")
+    return at
+
+
+def _begins_with(data: bytes | memoryview, at: int, end: int, prefix: bytes, length: int) -> bool:
+    if end - at < length:
+        return False
+    place = 0
+    while place < length and data[at + place] == prefix[place]:
+        place += 1
+    return place == length
 
 
 def _width(kind: int) -> int:

@@ -136,7 +136,7 @@ class RelaySite:
         if again:
             self._wait(pending)
         else:
-            self._process.core.port.settle(pending.deliveries, Outcome.RELEASED)
+            self._process.core.port.settle(pending.unsettled, Outcome.RELEASED)
             self._process.core.port.read_on()
         self._process.driver.flush()
         if present is not None:

@@ -95,7 +95,6 @@ def _of_the_site(family: _Families, figures: RelayFigures) -> Iterator[Metric]:
     yield family.gauge("connections", "Open connections with other members.", figures.connections)
     events: dict[tuple[str, ...], float] = {(name,): count for name, count in figures.transport.items()}
     events["misdirected",] = member.misdirected_frames
-    events["malformed_batch",] = member.malformed_batches
     events["refused_frame",] = member.refused_frames
     events["malformed_bridge",] = relay.malformed_frames
     yield family.counter("transport_events", "What went wrong with frames and connections.", events, "event")

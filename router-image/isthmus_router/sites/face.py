@@ -77,10 +77,13 @@ class RelayFace:
         self._site = site
         self._pending: list[GroupMessage] = []
         self._pending_bytes = 0
-        self._deliveries: list[object] = []
-        """Of pending messages, the unsettled ones."""
+        self._deliveries: list[object | None] = []
+        """Of each pending message; None: it was sent settled."""
         self._holds_back = False
         self._publishes_later = False
+        self._goes_on = False
+        """It will publish more outside of this turn, which has had its part."""
+        self._later = later
         self._closed = False
         self._patterns: tuple[str, ...] = ()
         core.link_handlers.append(self._take_link)
@@ -208,28 +211,48 @@ class RelayFace:
             self._core.port.at_end_of_turn(self._publish)
         self._pending.append(GroupMessage(address, payload))
         self._pending_bytes += size
-        if delivery is not None:
-            self._deliveries.append(delivery)
+        self._deliveries.append(delivery)
         if self._pending_bytes < MOST_PENDING_BYTES and len(self._pending) < MOST_PENDING:
             return True
-        if self._site.room > 0:
+        if self._site.room > 0 and not self._goes_on:
             self._publish()
             return True
         self._holds_back = True
         return False
 
     def _publish(self) -> None:
-        """Send what waits, if the member has room for any."""
+        """Send what waits, if the member has room for any; what has come while there was none in several steps."""
         self._publishes_later = False
-        if not self._pending or self._site.room <= 0:
+        if self._goes_on or not self._pending or self._site.room <= 0:
             return
-        messages, deliveries = self._pending, self._deliveries
-        self._pending, self._deliveries, self._pending_bytes = [], [], 0
-        self.counters.published += len(messages)
-        self._site.publish(messages, deliveries or None)
-        if self._holds_back:
+        count = self._count_of_step()
+        messages, deliveries = self._pending[:count], self._deliveries[:count]
+        del self._pending[:count], self._deliveries[:count]
+        self._pending_bytes -= sum(len(message.payload) for message in messages)
+        self.counters.published += count
+        self._site.publish(messages, Pending(messages, deliveries).unsettled or None)
+        if self._pending:
+            self._goes_on = True
+            self._later(0.0, self._go_on)
+        elif self._holds_back:
             self._holds_back = False
             self._core.port.read_on()
+
+    def _count_of_step(self) -> int:
+        """Return how many of the pending messages are published in one step."""
+        if self._pending_bytes < MOST_PENDING_BYTES:
+            return min(len(self._pending), MOST_PENDING)
+        size = 0
+        for count, message in enumerate(self._pending[:MOST_PENDING], 1):
+            size += len(message.payload)
+            if size >= MOST_PENDING_BYTES:
+                return count
+        return min(len(self._pending), MOST_PENDING)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        if not self._closed:
+            self._publish()
 
     def _take_for_one(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
         if self._closed:

@@ -7,11 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from isthmus_router.core.patterns import PatternTree
-from isthmus_router.groups.batch import MOST_MESSAGES, GroupMessage
+from isthmus_router.groups.batch import BATCH_BYTES, MOST_MESSAGES, GroupMessage
 
 MOST_TARGETS = 254
-BATCH_BYTES = 64 * 1024
-"""A batch is closed when it has so much; a single message may be longer."""
 
 
 class Filter(NamedTuple):
@@ -52,7 +50,7 @@ class Filters:
                 yield last, messages[start:at]
                 start, size = at, 0
             last = targets
-            size += len(message.payload)
+            size += len(message.payload) + len(message.address)
         if start < len(messages):
             yield last, messages[start:]
 

@@ -85,8 +85,6 @@ class Member:
         """Set before `start`."""
         self.misdirected = 0
         """Frames for who was at this physical address before."""
-        self.malformed = 0
-        """Batches that could not be taken apart."""
         self._refused_frames = 0
         self._refused_told = -_REFUSED_SECONDS
         self.view_changes = 0
@@ -407,12 +405,7 @@ class Member:
         self.relay.delivered(now, batch)
         if self.user is None:
             return
-        try:
-            messages = list(batch.messages())
-        except FrameError:
-            self.malformed += 1
-            return
-        self.user.deliver(self._member(batch.origin, batch.site), messages, batch.number)
+        self.user.deliver(self._member(batch.origin, batch.site), list(batch.messages()), batch.number)
 
     def gap(
         self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int
@@ -531,7 +524,6 @@ class Member:
             self.unicasts.waiting,
             self.unicasts.repeated,
             self.misdirected,
-            self.malformed,
             self.refused,
         )
 

@@ -27,6 +27,5 @@ class MemberSnapshot(NamedTuple):
     unicasts_repeated: int
     misdirected_frames: int
     """For who was at this physical address before."""
-    malformed_batches: int
     refused_frames: int
     """Of members that may not send them."""

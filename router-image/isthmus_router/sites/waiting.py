@@ -21,8 +21,13 @@ class Pending:
     """What senders have given and no member has taken."""
 
     messages: list[GroupMessage] = field(default_factory=list)
-    deliveries: list[object] = field(default_factory=list)
-    """The unsettled ones."""
+    deliveries: list[object | None] = field(default_factory=list)
+    """Of each message; None: it was sent settled."""
+
+    @property
+    def unsettled(self) -> list[object]:
+        """The deliveries that have to be settled."""
+        return [delivery for delivery in self.deliveries if delivery is not None]
 
 
 def detach_senders(core: RouterCore, group: str) -> None:
@@ -70,8 +75,7 @@ class WaitingRoom:
         if len(payload) > self._most_bytes:
             return self._return(payload, link, delivery)
         self._pending.messages.append(GroupMessage(address, payload))
-        if delivery is not None:
-            self._pending.deliveries.append(delivery)
+        self._pending.deliveries.append(delivery)
         return False
 
     def _return(self, payload: bytes, link: Link | None, delivery: object | None) -> bool:

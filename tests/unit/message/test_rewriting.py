@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from proton import Message, symbol
 
-from isthmus_router.message.rewriting import Annotation, annotated
+from isthmus_router.message.rewriting import MOST_VALUES, Annotation, annotated
 from isthmus_router.message.sections import SectionError
 from isthmus_router.message.types import Symbol, UByte, ULong, encode
 
@@ -151,3 +151,44 @@ def test_an_empty_message_gets_the_annotation() -> None:
 def test_what_some_receivers_would_find_is_refused(payload: bytes) -> None:
     with pytest.raises(SectionError, match="another size"):
         annotated(payload + b"\0\x53\x77\x40", ORIGIN, PREFIX)
+
+
+NULLS = encode([None] * (MOST_VALUES + 1))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"\0\x53\x77" + NULLS, section(0x74, {"key": 1}, long=True) + b"\0\x53\x76" + NULLS],
+    ids=["a value", "a sequence"],
+)
+def test_a_body_of_many_values_is_not_checked_to_its_end(rest: bytes) -> None:
+    faked = {Symbol("x-opt-isthmus.gap"): "faked", Symbol("x-opt-other"): "kept"}
+    after = annotated(section(0x72, faked, long=False) + rest[:-1] + b"\xff", ORIGIN, None)
+    assert after.endswith(rest[:-1] + b"\xff")
+    assert b"isthmus.gap" not in after
+    assert b"kept" in after
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(
+            b"\0\x53\x77" + NULLS + section(0x78, {"x-opt-isthmus.gap": 1}, long=False), id="behind"
+        ),
+        pytest.param(
+            section(0x71, {Symbol("key"): [None] * (MOST_VALUES + 1)}, long=True)
+            + section(0x72, {Symbol("x-opt-isthmus.gap"): 1}, long=False),
+            id="within and not checked up to there",
+        ),
+    ],
+)
+def test_a_reserved_name_behind_many_values_is_refused(payload: bytes) -> None:
+    with pytest.raises(SectionError, match=f"more than {MOST_VALUES} values"):
+        annotated(payload, ORIGIN, None)
+
+
+def test_annotations_between_reserved_ones_stay() -> None:
+    names = ["x-opt-isthmus.a", "1", "2", "x-opt-isthmus.b", "x-opt-isthmus.c", "3", "x-opt-isthmus."]
+    faked = section(0x72, {Symbol(name): [name, {"x": 1}] for name in names}, long=True)
+    found = decoded(annotated(faked, ORIGIN, None)).annotations
+    assert list(found) == ["x-opt-isthmus.origin", "1", "2", "3"]

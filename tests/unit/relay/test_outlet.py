@@ -314,7 +314,7 @@ def test_who_drains_sends_nothing_more() -> None:
 def test_origins_take_turns() -> None:
     rig = Rig()
     for origin in (A, B):
-        rig.publish(3, origin, size=TURN_BYTES)
+        rig.publish(3, origin, size=TURN_BYTES // 2)
     rig.begin(Position(A, 1, 0), Position(B, 1, 0), origins=(A, B))
     assert rig.taken() == [(1,), (B, 1), (2,), (B, 2), (3,), (B, 3)]
 

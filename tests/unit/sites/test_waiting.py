@@ -6,7 +6,8 @@ from proton import Delivery, Message
 from tests.unit.amqp.rig import Rig
 from tests.unit.sites.loopback import A, Client, LoopbackSite, member_of
 
-from isthmus_router.sites.face import RelayFace
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.sites.face import MOST_PENDING, MOST_PENDING_BYTES, RelayFace
 from isthmus_router.sites.port import FaceSettings
 from isthmus_router.sites.waiting import Pending, WaitingRoom
 
@@ -74,7 +75,7 @@ def test_what_is_settled_waits_as_well_and_is_not_answered(rig: Rig) -> None:
     client.send(client.sender("relay/trades"), "1", settled=True)
     rig.settle_down()
     pending = room.close()
-    assert (len(pending.messages), pending.deliveries) == (1, [])
+    assert (len(pending.messages), pending.deliveries) == (1, [None])
 
 
 def test_nobody_else_gets_it(rig: Rig) -> None:
@@ -89,3 +90,40 @@ def test_nobody_else_gets_it(rig: Rig) -> None:
     client.send(client.sender("relay/trades", name="later"), "goes on")
     rig.settle_down()
     assert client.texts("r") == ["goes on"], "to who has it now: nobody waits any more"
+
+
+def test_what_has_waited_is_published_in_steps(rig: Rig) -> None:
+    """With thousands of senders, each of which gave one message while there was no room."""
+    large = GroupMessage("relay/trades", bytes(MOST_PENDING_BYTES))
+    small = [GroupMessage("relay/trades", b"%d" % number) for number in range(2 * MOST_PENDING)]
+    messages = [*small, large, large]
+    deliveries = [None if number % 2 else object() for number in range(len(messages))]
+    site = LoopbackSite()
+    site.face = RelayFace(rig.core, FaceSettings("trades", A), site, site.later)
+    site.face.take_over(Pending(messages.copy(), deliveries.copy()))
+    for steps in (1, 2, 3):
+        assert len(site.published) == steps
+        site.timers.pop()[1]()
+    assert not site.timers
+    assert [len(part) for part, _ in site.published] == [MOST_PENDING, MOST_PENDING, 1, 1]
+    assert [message for part, _ in site.published for message in part] == messages
+    settled = [delivery for _, token in site.published if isinstance(token, list) for delivery in token]
+    assert settled == [delivery for delivery in deliveries if delivery is not None]
+    assert site.published[2][1] is not None
+    assert site.published[3][1] is None
+
+
+def test_what_is_left_of_it_waits_for_the_next_member(rig: Rig) -> None:
+    messages = [GroupMessage("relay/trades", b"%d" % number) for number in range(3 * MOST_PENDING)]
+    site = LoopbackSite()
+    face = site.face = RelayFace(rig.core, FaceSettings("trades", A), site, site.later)
+    face.take_over(Pending(messages.copy(), [None] * len(messages)))
+    site.room = 0
+    site.pass_time(0.0)
+    assert len(site.published) == 1
+    site.room = 1
+    face.room_changed()
+    pending = face.close()
+    site.pass_time(0.0)
+    assert len(site.published) == 2
+    assert pending == Pending(messages[2 * MOST_PENDING :], [None] * MOST_PENDING)

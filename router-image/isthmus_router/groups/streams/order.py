@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
@@ -12,6 +13,13 @@ from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsUser
+
+STEP_BYTES = 64 * 1024
+"""Delivered in one step of what came early: as much as the largest usual batch, which takes some milliseconds."""
+STEP_SECONDS = 0.001
+"""Until the next step."""
+BATCH_COST, MESSAGE_COST, GAP_COST = 512, 64, 8 * 1024
+"""In bytes that take as long, besides those that there are."""
 
 
 class Order:
@@ -42,6 +50,9 @@ class Order:
         """Of remote origins, not stable."""
         self.fresh = 0
         """Bytes delivered since positions were told."""
+        self._going_on: dict[MemberId, Stream] = {}
+        """Streams that have more to deliver in further steps."""
+        self.deadline = inf
 
     def deliver(self, now: float, stream: Stream, batch: Batch) -> None:
         """The next one is here."""
@@ -85,15 +96,22 @@ class Order:
         return batch
 
     def go_on(self, now: float, stream: Stream) -> None:
-        """Deliver what came early and skip what is said to be gone, as far as that goes."""
+        """Deliver what came early and skip what is said to be gone, as far as that goes; the rest in further steps."""
+        left = STEP_BYTES
         while True:
             at = stream.log.next
+            if left <= 0:
+                self._going_on[stream.origin] = stream
+                self.deadline = min(self.deadline, now + STEP_SECONDS)
+                break
             if batch := self.pop_early(stream, at):
+                left -= batch.size + batch.count * MESSAGE_COST + BATCH_COST
                 self.deliver(now, stream, batch)
                 continue
             covering = next((first for first, (last, _) in stream.gaps.items() if first <= at <= last), None)
             if covering is None:
                 break
+            left -= GAP_COST
             last, lost = stream.gaps.pop(covering)
             here = min((number for number in stream.early if at < number <= last), default=None)
             if here is not None:
@@ -103,6 +121,24 @@ class Order:
                 last, lost = here - 1, min(lost, before)
             self._skip(now, stream, last, lost, announced=True)
         stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
+
+    def on_time(self, now: float) -> None:
+        """Go on with one of the streams that have more to deliver."""
+        if now < self.deadline:
+            return
+        stream = self._going_on.pop(next(iter(self._going_on)))
+        self.deadline = now + STEP_SECONDS if self._going_on else inf
+        self.go_on(now, stream)
+        if stream.search:
+            self.repairs.progress(now, stream.search)
+
+    def forget(self, stream: Stream) -> None:
+        """It is no more."""
+        self._going_on.pop(stream.origin, None)
+        if not self._going_on:
+            self.deadline = inf
+        for number in list(stream.early):
+            self.pop_early(stream, number)
 
     def _skip(self, now: float, stream: Stream, last: int, lost: int, *, announced: bool = False) -> None:
         """Go on after `last`, without so many messages; `announced`: as the bridge has said."""

@@ -213,6 +213,9 @@ class Repairs:
             stream.asked.clear()
 
     def _look_for_next(self, now: float, stream: Stream, search: Search) -> None:
+        if stream.log.next in stream.early:
+            self.progress(now, search)  # more of what has come is delivered in the next steps
+            return
         holes = stream.holes()
         if not holes:
             stream.search = None

@@ -80,7 +80,13 @@ class Streams:
     @property
     def deadline(self) -> float:
         """When `on_time` is due; `math.inf`: never."""
-        return min(self._stability.deadline, self._repairs.deadline, self._trim_at, self._forget_at)
+        return min(
+            self._order.deadline,
+            self._stability.deadline,
+            self._repairs.deadline,
+            self._trim_at,
+            self._forget_at,
+        )
 
     @property
     def room(self) -> int:
@@ -140,7 +146,7 @@ class Streams:
         if not stream.log.site:
             self._assign(stream, batch.site)
         number, log = batch.number, stream.log
-        if number != log.next and not self._order.take_aside(now, stream, batch):
+        if number in stream.early or (number != log.next and not self._order.take_aside(now, stream, batch)):
             return False
         if disseminate:
             self._port.send_all(now, Kind.BATCH, batch.encoded)
@@ -358,6 +364,7 @@ class Streams:
         """Time has passed."""
         if len(self._ids) < self._settings.copies:
             self._protect(now)  # another site may have more by now
+        self._order.on_time(now)
         self._stability.on_time(now)
         self._repairs.on_time(now)
         if now >= self._trim_at:
@@ -460,8 +467,7 @@ class Streams:
             if stream.log.count:
                 stream.forget_at = now + self._settings.linger
                 continue
-            for number in list(stream.early):
-                self._order.pop_early(stream, number)
+            self._order.forget(stream)
             del self._streams[stream.origin]
             self._assign(stream, "")
             self._older.append(stream.origin)

@@ -261,3 +261,50 @@ def test_who_is_in_the_middle_of_a_long_frame_is_not_asked_for_more() -> None:
     assert not first.numbers(last.id)
     site.run(2.0)
     assert first.numbers(last.id) == [1, 2]
+
+
+def test_what_came_early_is_delivered_in_steps() -> None:
+    settings = StreamsSettings(early_bytes=1 << 30, linger=60.0)
+    site = Site(2, settings=settings)
+    first, second = site.members
+    site.cut = lambda _, to, kind: kind in (Kind.BATCH, Kind.REPAIR)
+    first.publish()
+    site.cut = lambda _, to, kind: kind is Kind.REPAIR
+    for _ in range(300):
+        first.publish(size=20_000)
+    site.run(0.1)
+    assert second.got[first.id] == []
+    site.cut = lambda *_: False
+    steps = []
+    for _ in range(1_000):
+        before = len(second.got[first.id])
+        site.run(0.0005)
+        steps.append(len(second.got[first.id]) - before)
+        if site.random.random() < 0.1:
+            first.publish(size=20_000)
+    site.run(0.5)
+    assert 1 < max(steps) < 10
+    assert second.got[first.id] == list(range(1, len(first.got[first.id]) + 1))
+    assert second.streams.early == 0
+    site.run(1)
+    site.check_forgotten()
+
+
+def test_a_hole_behind_what_is_delivered_in_steps_is_given_up_afterwards() -> None:
+    settings = StreamsSettings(early_bytes=1 << 30, give_up_after=0.0, linger=60.0)
+    site = Site(3, settings=settings)
+    first, second, third = site.members
+    lost = {1, 120}
+    site.cut = lambda sender, to, kind: (
+        kind is Kind.REPAIR or (kind is Kind.BATCH and len(first.got[first.id]) + 1 in lost)
+    )
+    for _ in range(200):
+        first.publish(size=20_000)
+    site.crash(first)
+    site.run(0.1)
+    site.install([second, third])
+    site.cut = lambda *_: False
+    site.run(2)
+    for member in (second, third):
+        assert member.got[first.id] == [-n if n in lost else n for n in range(1, 201)]
+        assert [gap[1:3] for gap in member.gaps] == [(1, 1), (120, 120)]

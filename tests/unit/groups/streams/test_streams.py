@@ -118,11 +118,11 @@ def test_window_closes_while_a_member_is_silent_and_opens_when_it_is_removed() -
 
 
 def test_under_pressure_room_comes_back_faster_than_the_timer() -> None:
-    settings = StreamsSettings(window_bytes=1_000_000, tell_every=5)
+    settings = StreamsSettings(window_bytes=600_000, tell_every=5)
     site = Site(3, settings=settings)
     (first, *_) = site.members
     for _ in range(100):
-        first.publish(count=10, size=10_000)
+        first.publish(count=5, size=12_000)
         site.run(0.01)
     assert first.streams.room > 0
 
