@@ -39,6 +39,9 @@ SEND_SECONDS = 5.0
 LINGER_SECONDS = 1.0
 """For closing after the answer; closing first could destroy what is still on its way."""
 
+LINGER_BYTES = 64 * 1024
+"""Read behind a request, such as its body, and discarded meanwhile."""
+
 MAX_ARRIVING = 128
 """Connections whose request has not arrived."""
 
@@ -314,8 +317,9 @@ class HttpServer:
             writer.write_eof()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    while await reader.read(HEAD_BYTES):
-                        pass
+                    left = LINGER_BYTES
+                    while left > 0 and (more := await reader.read(HEAD_BYTES)):
+                        left -= len(more)
         finally:
             places.leave(task)
 

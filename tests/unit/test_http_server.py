@@ -327,6 +327,19 @@ async def test_a_body_that_is_refused_may_be_sent_before_the_answer_is_read(serv
         assert answer.startswith(b"HTTP/1.1 405 ")
 
 
+async def test_data_without_end_behind_a_request_is_not_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "LINGER_SECONDS", 60.0)
+    async with asyncio.timeout(10), await connect(server) as connection:
+        connection.send(b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                connection.send(bytes(64 * 1024))
+                await connection.writer.drain()
+                await asyncio.sleep(0)
+
+
 async def test_stopping_finishes_answers_and_drops_the_rest(server: Server) -> None:
     async with await connect(server) as idle, await connect(server) as held:
         held.send(b"GET /held HTTP/1.1\r\n\r\n")
