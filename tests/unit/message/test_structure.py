@@ -39,17 +39,18 @@ SECTIONS = [
 
 
 def in_python() -> Any:
-    """The same class as it is without a compiler."""
+    """The same module as it is without a compiler."""
     source = Path(structure_module.__file__).with_name("structure.py")
     spec = importlib.util.spec_from_file_location("structure_in_python", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Structure
+    return module
 
 
-PYTHON = in_python()
+MODULES = (structure_module, in_python())
+PYTHON = MODULES[1].Structure
 
 
 def refusal(data: bytes, cuts: list[int]) -> str | None:
@@ -57,6 +58,49 @@ def refusal(data: bytes, cuts: list[int]) -> str | None:
     answer = refusal_by(Structure, data, cuts)
     assert refusal_by(PYTHON, data, cuts) == answer
     return answer
+
+
+@given(st.lists(st.sampled_from(SECTIONS), max_size=6).map(b"".join), st.integers(1, 400), st.integers(0, 20))
+def test_the_first_values_of_a_whole_message_are_judged_as_pieces_are(
+    data: bytes, cut: int, most: int
+) -> None:
+    for whole in (data, data[:cut]):
+        for module in MODULES:
+            try:
+                reached = module.Structure().check_first(whole, 1 << 20)
+            except SectionError:
+                assert refusal(whole, []) is not None
+                continue
+            assert reached == len(whole)
+            assert refusal(whole, []) is None
+            assert module.Structure().check_first(whole, most) <= reached
+            assert module.Structure().check_first(whole, 0) == 0
+
+
+@given(st.data())
+def test_elements_of_a_map_with_other_keys_are_found(data: st.DataObject) -> None:
+    key = st.sampled_from(["x-a", "x-ab", "x", "b", "", "y-x-a", "x-a" * 200]).map(encode)
+    value = st.sampled_from([None, "x-a", [1, {"x-a": 2}], b"x" * 300, 7]).map(encode)
+    described = value.map(lambda encoded: b"\0" + encode("x-a") + encoded)
+    pairs = data.draw(st.lists(st.tuples(key, value | described), max_size=8))
+    elements = b"".join(first + second for first, second in pairs)
+    kept = b"".join(
+        first + second
+        for first, second in pairs
+        if not first[2 if first[0] < 0xB0 else 5 :].startswith(b"x-a")
+    )
+    for module in MODULES:
+        whole = b"??" + elements + b"!!"
+        runs = module.elements_without(whole, 2, 2 + len(elements), 2 * len(pairs), b"x-a")
+        assert b"".join(whole[start:end] for start, end, _ in runs) == kept
+        assert sum(length for *_, length in runs) % 2 == 0
+        for count in (2 * len(pairs) + 1, 2 * len(pairs) + 2):
+            with pytest.raises(SectionError):
+                module.elements_without(whole, 2, 2 + len(elements), count, b"x-a")
+        cut = data.draw(st.integers(0, len(elements)))
+        if cut < len(elements):
+            with pytest.raises(SectionError):
+                module.elements_without(whole, 2, 2 + cut, 2 * len(pairs), b"x-a")
 
 
 def refusal_by(kind: Any, data: bytes, cuts: list[int]) -> str | None:
