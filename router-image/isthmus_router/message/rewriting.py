@@ -66,7 +66,7 @@ def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) 
 
     Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format, or what
     receivers could read in another way. The body of a message with more values than `MOST_VALUES` is not checked to its
-    end, unless it has a reserved name there: that raises SectionError.
+    end. SectionError too if they come before the body, and it has a reserved name.
     """
     try:
         return _annotated(payload, annotation, reply_prefix, Structure().check_first(payload, MOST_VALUES))
@@ -89,7 +89,7 @@ def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None,
     head, section, rest = payload[:at], annotation.section, at
     if at < size and code == _MESSAGE_ANNOTATIONS:
         section, rest = annotation.among(payload, value)
-    if checked < size and payload.find(RESERVED, rest if rest <= checked else 0) >= 0:
+    if rest > checked and RESERVED in payload:
         raise SectionError(f"more than {MOST_VALUES} values, of which all must be looked at")
     if reply_prefix is not None and rest < size:
         code, value = section_at(payload, rest, size)

@@ -169,22 +169,10 @@ def test_a_body_of_many_values_is_not_checked_to_its_end(rest: bytes) -> None:
     assert b"kept" in after
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(
-            b"\0\x53\x77" + NULLS + section(0x78, {"x-opt-isthmus.gap": 1}, long=False), id="behind"
-        ),
-        pytest.param(
-            section(0x71, {Symbol("key"): [None] * (MOST_VALUES + 1)}, long=True)
-            + section(0x72, {Symbol("x-opt-isthmus.gap"): 1}, long=False),
-            id="within and not checked up to there",
-        ),
-    ],
-)
-def test_a_reserved_name_behind_many_values_is_refused(payload: bytes) -> None:
+def test_a_reserved_name_behind_many_values_is_refused() -> None:
+    before = section(0x71, {Symbol("key"): [None] * (MOST_VALUES + 1)}, long=True)
     with pytest.raises(SectionError, match=f"more than {MOST_VALUES} values"):
-        annotated(payload, ORIGIN, None)
+        annotated(before + section(0x72, {Symbol("x-opt-isthmus.gap"): 1}, long=False), ORIGIN, None)
 
 
 def test_annotations_between_reserved_ones_stay() -> None:
