@@ -88,8 +88,8 @@ class NamespaceModel:
     """Why there is none."""
     own: Mapping[str, Own] = field(default_factory=dict)
     """The implicit SslProfiles, whose certificates it signs, by name; they are in `profiles` as well."""
-    long_bytes: int = 0
-    """Memory of the long specifications."""
+    spec_bytes: int = 0
+    """Memory of the specifications."""
     hints: Hints = field(default_factory=Hints, compare=False, repr=False)
     """Of the rendering that the model is for."""
 

@@ -29,10 +29,10 @@ from .kubelet import ConfigSync, Receiver
 from .model import NamespaceModel, Problem
 from .names import base_name
 from .observe import Observer, Target
-from .render import RenderSettings
+from .render import LargeError, RenderSettings
 from .rendering import Rendering
 from .resources import API_VERSION
-from .room import Room
+from .room import SMALL_BYTES, Room
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
 from .slots import in_thread
@@ -59,6 +59,8 @@ from .untrusted import MAX_TEXT, clean, shown
 
 logger = logging.getLogger(__name__)
 
+GROWTH_PERCENT = 25
+"""A rendering may take so much more memory than the last one."""
 AT_ONCE_SECONDS = 0.1
 SYNC_CHECK_SECONDS = 2.0
 MAX_STATUS_PAUSE_SECONDS = 240.0
@@ -106,6 +108,8 @@ class Reconciliation:
         self._contents = Contents(namespace, operator.cluster)
         self._rendering: Rendering | None = None
         """What was rendered last. None: others needed the memory."""
+        self._needed = 0
+        """Bytes of memory that the last rendering took, or an estimate for the next one."""
         self.expiries: Mapping[tuple[str, str], datetime] = {}
         """Router and Secret to the end of validity of the certificate in use."""
         self._written: dict[str, _Written] = {}
@@ -221,12 +225,37 @@ class Reconciliation:
             or (known.until is not None and datetime.now(UTC) > known.until)
         ):
             known = None
-        if known is None:
-            needed = specs.needed(store.resources(self._namespace))
-            await self._operator.room.enter(self._namespace, needed, self._drop)
-            version, now = store.version(self._namespace), self._operator.clock()
-            live = self._applier.current(store.live(self._namespace))
-        model = known.model if known is not None else await self._model(store)
+        if known is not None:
+            served = await self._served(known.model, store, live)
+            if (known.model.ledgers, known.model.refused_ledgers) == (served.ledgers, served.refused_ledgers):
+                return known, live
+            del served
+        del known
+        while True:
+            try:
+                return await self._render_in_room(store)
+            except LargeError as error:
+                self._needed = error.size
+
+    async def _render_in_room(self, store: Store) -> tuple[Rendering, dict[Identity, Manifest]]:
+        """The same as `_render`, when there is room. Raises LargeError if it needs more than expected."""
+        needed = max(self._needed, specs.needed(store.resources(self._namespace)))
+        await self._operator.room.enter(self._namespace, needed, self._drop)
+        version, now = store.version(self._namespace), self._operator.clock()
+        live = self._applier.current(store.live(self._namespace))
+        model = await self._served(await self._model(store), store, live)
+        most = max(SMALL_BYTES, needed + needed * GROWTH_PERCENT // 100)
+        make = partial(Rendering.of, version, now, model, self._operator.settings, most)
+        made = self._rendering = await in_thread(self._namespace, make)
+        self.expiries = dict(made.rendered.plan.expiries)
+        self._needed = made.rendered.bytes
+        self._operator.room.rendered(self._namespace, self._needed, self._drop)
+        return made, live
+
+    async def _served(
+        self, model: NamespaceModel, store: Store, live: Mapping[Identity, Manifest]
+    ) -> NamespaceModel:
+        """`model` with the certificates in service now."""
         resources = store.resources(self._namespace)
         ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
         refused = {
@@ -234,15 +263,7 @@ class Reconciliation:
             for name, item in self.profiles.items()
             if item.problem is not None and not item.problem.transient
         }
-        if known is not None and (known.model.ledgers, known.model.refused_ledgers) == (ledgers, refused):
-            return known, live
-        model = model.serving(ledgers, refused)
-        known = self._rendering = None
-        make = partial(Rendering.of, version, now, model, self._operator.settings)
-        made = self._rendering = await in_thread(self._namespace, make)
-        self.expiries = dict(made.rendered.plan.expiries)
-        self._operator.room.rendered(self._namespace, made.large_bytes, self._drop)
-        return made, live
+        return model.serving(ledgers, refused)
 
     async def _model(self, store: Store) -> NamespaceModel:
         """What the rendering starts from."""

@@ -15,9 +15,6 @@ from .render import KubernetesResolver, Rendered, RenderSettings, collector_tls,
 from .rotation.ledger import TLS_KEYS
 from .status import Users
 
-CONFIGURATION_COPIES = 3
-"""A rendering has a configuration in base64, and its parts as values."""
-
 
 @dataclass(frozen=True)
 class Rendering:
@@ -38,11 +35,18 @@ class Rendering:
 
     @classmethod
     def of(
-        cls, version: frozenset[tuple[str, ...]], at: float, model: NamespaceModel, settings: RenderSettings
+        cls,
+        version: frozenset[tuple[str, ...]],
+        at: float,
+        model: NamespaceModel,
+        settings: RenderSettings,
+        most: int | None = None,
     ) -> Rendering:
-        """Render `model`. This takes seconds for thousands of resources, so call it in a thread of its own: otherwise
-        the operator does not renew its lease in time."""
-        rendered = render(model, settings)
+        """Render `model`. Raise LargeError if that takes more than `most` bytes of memory, if stated.
+
+        This takes seconds for thousands of resources, so call it in a thread of its own: otherwise the operator does
+        not renew its lease in time."""
+        rendered = render(model, settings, most)
         desired = {
             (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
             for owner, objects in rendered.owners()
@@ -56,12 +60,6 @@ class Rendering:
         for ledger in model.ledgers.values():
             _ = ledger.revocations_expiry
         return cls(version, at, model, rendered, desired, users, _next_expiry(model, rendered))
-
-    @cached_property
-    def large_bytes(self) -> int:
-        """Memory of the long specifications and the configurations, about."""
-        configurations = sum(item.configuration_bytes for item in self.rendered.routers.values())
-        return self.model.long_bytes + CONFIGURATION_COPIES * configurations
 
     @cached_property
     def invalid(self) -> Mapping[tuple[str, str], str]:

@@ -1,6 +1,7 @@
 """Room for what large namespaces need: memory for their renderings, and time to compute them.
 
-A rendering holds the values of all specifications of its namespace, which take many times as much memory as their text.
+A rendering holds the values of all specifications of its namespace, which take many times as much memory as their text,
+and the objects that the operator makes for them, which can be large where the specifications are small.
 All namespaces together have a fixed amount for renderings that are large. One that was used stays until others need the
 room. The largest go first, because each can be computed again. Large renderings are computed one at a time, with a
 pause after each one, so that they take a fixed part of a processor. Small renderings have no part in this.
@@ -93,7 +94,7 @@ class Room:
         """The rendering of `namespace` is complete, and takes `size` bytes."""
         place = self._places.get(namespace)
         if place is not None:
-            place.size = max(size, place.size)
+            place.size = size
         elif size > SMALL_BYTES:
             self._places[namespace] = _Place(size, drop, self._clock())
         self._rest(namespace)

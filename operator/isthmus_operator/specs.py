@@ -34,7 +34,7 @@ def packed(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):
         return manifest
-    size = _size(_text(spec))
+    size = text_bytes(spec)
     return manifest if size <= MAX_PLAIN_BYTES else {**manifest, "spec": {_SIZE: size}}
 
 
@@ -75,6 +75,18 @@ def needed(manifests: Iterable[Mapping[str, Any]]) -> int:
     items = list(manifests)
     out = refused(items)
     return sum(long_bytes(item) for item in items if item["metadata"]["uid"] not in out)
+
+
+def taken(manifests: Iterable[Mapping[str, Any]]) -> int:
+    """Memory for the values of all specifications that are not refused."""
+    items = list(manifests)
+    plain = (item["spec"] for item in items if not long_bytes(item) and isinstance(item.get("spec"), Mapping))
+    return needed(items) + sum(map(text_bytes, plain))
+
+
+def text_bytes(value: Mapping[str, Any]) -> int:
+    """Memory of a value of JSON."""
+    return _size(_text(value))
 
 
 def _text(spec: Mapping[str, Any]) -> str:

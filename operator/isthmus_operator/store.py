@@ -138,7 +138,7 @@ class Inputs:
             refused.values(),
         )
         model = replace(
-            model.without(withheld, self.too_large, reserved), long_bytes=specs.needed(self.resources)
+            model.without(withheld, self.too_large, reserved), spec_bytes=specs.taken(self.resources)
         )
         own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
         delivered = {

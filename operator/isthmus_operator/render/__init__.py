@@ -42,6 +42,7 @@ from .instances import (
 from .kubernetes import KubernetesResolver, Manifest, Rendered, RenderedRouter, canonical, render
 from .material import MaterialError, certificates_digest
 from .plan import plan
+from .sizes import LargeError
 from .workload import RenderSettings
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "HostTarget",
     "InstanceTarget",
     "KubernetesResolver",
+    "LargeError",
     "LinkRouteInstance",
     "ListenerInstance",
     "Manifest",

@@ -39,12 +39,19 @@ from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
 from .restrictions import refused, refused_log, refused_pulls, restrained
 from .services import services
+from .sizes import (
+    CONFIGURATION_COPIES,
+    GROWTH,
+    MAX_SECRET_BYTES,
+    LargeError,
+    least_bytes,
+    objects_bytes,
+    planned_bytes,
+)
 from .workload import MOUNT, RenderSettings, workload
 
 Manifest = dict[str, Any]
 
-MAX_SECRET_BYTES = 1024 * 1024
-"""Of the contents of a Secret; the API server refuses more."""
 MAX_CONFIGURATION_BYTES = 32 * 1024 * 1024
 """Of the Secrets of all Routers, GossipRouters and FlowLogs of a namespace. The operator holds each of them in several
 copies."""
@@ -141,6 +148,8 @@ class Rendered:
     """Those with a blocking finding have no entry."""
     flow_logs: Mapping[str, RenderedLog] = field(default_factory=dict)
     flow_analyses: Mapping[str, RenderedAnalysis] = field(default_factory=dict)
+    bytes: int = 0
+    """Memory that it takes, about, with the model."""
 
     def owners(self) -> Iterator[tuple[Router | GossipRouter | FlowLog | FlowAnalysis, tuple[Manifest, ...]]]:
         """Every resource that has objects, with these."""
@@ -163,8 +172,13 @@ class Rendered:
 Owner = Router | GossipRouter | FlowLog | FlowAnalysis
 
 
-def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
-    """Desired objects of all resources of `model` that have some."""
+def render(model: NamespaceModel, settings: RenderSettings, most: int | None = None) -> Rendered:
+    """Desired objects of all resources of `model` that have some. Raises LargeError if they take more than `most` bytes
+    of memory, if stated."""
+    used = planned_bytes(model)
+    estimate = used + least_bytes(model, MAX_CONFIGURATION_BYTES)
+    if most is not None and estimate > most:
+        raise LargeError(estimate)
     allowed_sites, unallowed = restrained(model.relay_sites, settings.restrictions)
     model = replace(model, hints=Hints(), relay_sites=allowed_sites)
     planned = plan(model)
@@ -176,11 +190,14 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     gossip: dict[str, RenderedGossip] = {}
     flow_logs: dict[str, RenderedLog] = {}
     analyses: dict[str, RenderedAnalysis] = {}
-    left, unrendered = MAX_CONFIGURATION_BYTES, _MAX_RENDERED_BYTES
+    left, unrendered, refused_bytes = MAX_CONFIGURATION_BYTES, _MAX_RENDERED_BYTES, 0
     # Names and ports that several want belong to the oldest one, whatever its kind.
     for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
         made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None
         problems: list[Finding]
+        held = used + CONFIGURATION_COPIES * (MAX_CONFIGURATION_BYTES - left + refused_bytes)
+        if most is not None and held > most:
+            raise LargeError(GROWTH * most)
         try:
             denied = refused(owner, settings.restrictions)
             denied += refused_pulls(owner, model, settings.restrictions, settings.image_pull_secrets)
@@ -211,6 +228,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
                     )
                 except _TooLargeError as error:
                     unrendered -= error.size
+                    refused_bytes = max(refused_bytes, error.size)
                     made, problems = None, [_too_large(owner, str(error))]
             elif unrendered <= 0:
                 made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
@@ -223,6 +241,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             size = _secret_bytes(made.objects) if made is not None and not isinstance(owner, Router) else 0
             if size > min(left, unrendered):
                 unrendered -= size
+                refused_bytes = max(refused_bytes, size)
                 made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
             if made is not None:
                 problems += _name_conflicts(owner, made.objects, taken)
@@ -236,6 +255,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         title = f'{owner.kind_name} "{owner.name}"'
         taken.update({_identity(item): title for item in made.objects})
         node_ports.update({port: title for port, _ in _node_ports(made.objects)})
+        used += objects_bytes(made.objects)
         left -= size
         unrendered -= size
         if isinstance(made, RenderedRouter):
@@ -249,7 +269,8 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         else:
             analyses[owner.name] = made
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
-    return Rendered(planned, routers, tuple(findings), gossip, flow_logs, analyses)
+    used += CONFIGURATION_COPIES * (MAX_CONFIGURATION_BYTES - left + refused_bytes)
+    return Rendered(planned, routers, tuple(findings), gossip, flow_logs, analyses, used)
 
 
 def _too_large(owner: Owner, message: str) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 
 from ..authority import router_profile
 from ..model import NamespaceModel
@@ -193,7 +194,7 @@ class _RouterPlan:
 
     def instance(self, ordinal: int) -> RouterInstance:
         spec = self._router.spec
-        mesh = self._mesh_connectors(ordinal)
+        mesh = self._mesh_connectors[:ordinal] if ordinal else []
         connectors = [
             item for planned in self._connectors for item in self._connector_instances(planned, ordinal)
         ]
@@ -337,9 +338,10 @@ class _RouterPlan:
 
     # -- the mesh of the interior replicas
 
-    def _mesh_connectors(self, ordinal: int) -> list[ConnectorInstance]:
-        """Each replica connects to all that come before it, so every pair has one link."""
-        if self._router.spec.mode != "interior" or ordinal == 0:
+    @cached_property
+    def _mesh_connectors(self) -> list[ConnectorInstance]:
+        """Those of the last replica. Each replica connects to all that come before it, so every pair has one link."""
+        if self._router.spec.mode != "interior":
             return []
         listener = next((item for item in self._listeners if item.role == "inter-router"), None)
         if listener is None:
@@ -381,7 +383,7 @@ class _RouterPlan:
                 attributes=attributes,
                 tls=tls,
             )
-            for peer in range(ordinal)
+            for peer in range(self._router.spec.replicas - 1)
         ]
 
     # -- connectors
@@ -468,6 +470,13 @@ class _RouterPlan:
         With one each, the loss of a node that has replica 0 of one Router and replica 1 of the other would
         leave no connection between two Routers of two replicas.
         """
+        # Replicas share those that are the same, as there may be thousands.
+        number = ordinal % planned.listener[0].spec.replicas if planned.listener is not None else 0
+        if number not in planned.instances:
+            planned.instances[number] = self._new_instances(planned, number)
+        return planned.instances[number]
+
+    def _new_instances(self, planned: _PlannedConnector, ordinal: int) -> list[ConnectorInstance]:
         spec = planned.connector.spec
         targets: list[InstanceTarget | HostTarget] = []
         if planned.listener is None:
@@ -526,6 +535,8 @@ class _PlannedConnector:
         self.attributes = attributes
         self.tls = tls
         self.password_file = password_file
+        self.instances: dict[int, list[ConnectorInstance]] = {}
+        """By the replica of the other Router that they prefer."""
 
 
 def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Router, Listener] | None:

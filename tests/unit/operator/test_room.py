@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from typing import Any
 
 import pytest
+from tests.unit.operator.support import router
 from tests.unit.operator.test_large_namespaces import Server, store
 from tests.unit.operator.test_specs import crowded, listed
 
@@ -14,7 +17,8 @@ from isthmus_operator import room as rooms
 from isthmus_operator.cluster import Cluster
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
-from isthmus_operator.render import RenderSettings
+from isthmus_operator.render import Plan, RenderSettings, kubernetes, plan
+from isthmus_operator.resources.base import PAUSED_ANNOTATION
 from isthmus_operator.room import SMALL_BYTES, Room
 from isthmus_operator.workers import STUCK_SECONDS, Reconciler
 
@@ -173,3 +177,72 @@ async def test_only_as_many_renderings_stay_as_there_is_room_for(monkeypatch: py
     reasons = {item["reason"] for status in api.statuses.values() for item in status["conditions"]}
     assert "InvalidSpec" not in reasons
     await observer.close()
+
+
+def spaces_with(
+    resources: list[dict[str, Any]], number: int, api: Server
+) -> tuple[list[Reconciliation], Any]:
+    """Namespaces that have these Routers."""
+    observer = Observer(lambda _: None)
+    operator = Operator(
+        Cluster(api), RenderSettings(router_image="router:1"), observer, "1", "pod", lambda: api.now
+    )
+    known = store(routers=resources)
+    for index in range(1, number):
+        known.routers[f"n{index}"] = known.routers["net"]  # type: ignore[index]
+    names = ["net", *(f"n{index}" for index in range(1, number))]
+    return [Reconciliation(name, operator) for name in names], known
+
+
+async def test_large_renderings_of_small_specifications_are_computed_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """100 Routers with 32 replicas each, in each of 8 namespaces, ended the operator."""
+    active, most, planned = 0, 0, 0
+    lock = threading.Lock()
+
+    def counted(model: Any) -> Plan:
+        nonlocal active, most, planned
+        with lock:
+            active, planned = active + 1, planned + 1
+            most = max(most, active)
+        time.sleep(0.05)
+        with lock:
+            active -= 1
+        return plan(model)
+
+    monkeypatch.setattr(kubernetes, "plan", counted)
+    paused = {"annotations": {PAUSED_ANNOTATION: "true"}}
+    routers = [router(f"r{index}", meta=paused, replicas=32) for index in range(4)]
+    spaces, known = spaces_with(routers, 4, Server())
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(item.look(known) for item in spaces))
+    assert (most, planned) == (1, len(spaces))
+    room = spaces[0]._operator.room
+    assert room.bytes == sum(item._rendering.rendered.bytes for item in spaces if item._rendering is not None)
+    assert room.bytes > 4 * SMALL_BYTES
+
+
+async def test_a_rendering_that_takes_more_than_estimated_begins_again_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned = 0
+
+    def counted(model: Any) -> Plan:
+        nonlocal planned
+        planned += 1
+        return plan(model)
+
+    monkeypatch.setattr(kubernetes, "plan", counted)
+    monkeypatch.setattr(rooms, "PAUSE_FACTOR", 0.0)
+    addresses = [{"prefix": f"p{index}", "distribution": "closest"} for index in range(100)]
+    meta = {"annotations": {PAUSED_ANNOTATION: "true"}}
+    routers = [router(f"r{index}", meta=meta, replicas=8, addresses=addresses) for index in range(6)]
+    (space,), known = spaces_with(routers, 1, Server())
+    await space.look(known)
+    assert planned == 2
+    room = space._operator.room
+    assert SMALL_BYTES < room.bytes < 4 * SMALL_BYTES
+    routers[0]["metadata"]["generation"] = 2
+    await space.look(known)
+    assert planned == 3, "it remembers the size"

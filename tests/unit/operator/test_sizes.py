@@ -8,10 +8,10 @@ from base64 import b64decode
 
 import pytest
 import trustme
-from tests.unit.operator.support import connector, gossip_router, link_route, router, tls_data
+from tests.unit.operator.support import connector, gossip_router, link_route, model, router, tls_data
 
 from isthmus_operator.model import NamespaceModel, SecretView
-from isthmus_operator.render import Rendered, RenderSettings, kubernetes, linkroutes, render
+from isthmus_operator.render import LargeError, Rendered, RenderSettings, kubernetes, linkroutes, render
 
 SETTINGS = RenderSettings(router_image="router:1")
 
@@ -130,3 +130,31 @@ def test_secrets_of_gossip_routers_and_flow_logs_count(monkeypatch: pytest.Monke
     made = render(found, SETTINGS)
     assert set(made.gossip_routers) == {"g0", "g1"}
     assert set(too_large(made)) == {f"g{item}" for item in range(2, 9)}
+
+
+@pytest.mark.parametrize(
+    ("routers", "replicas", "mode", "connectors"),
+    [(20, 32, "interior", 0), (60, 0, "interior", 0), (20, 100, "edge", 0), (10, 32, "interior", 50)],
+)
+def test_the_memory_of_a_rendering_is_estimated(
+    routers: int, replicas: int, mode: str, connectors: int
+) -> None:
+    """The specifications have a few bytes, and 20 Routers with 32 replicas took 13 MB."""
+    manifests = [router(f"r{index}", replicas=replicas, mode=mode) for index in range(routers)]
+    manifests += [
+        connector(f"c{source}-{index}", f"r{source}", ("host", 5672), "route-container")
+        for source in range(routers)
+        for index in range(connectors)
+    ]
+    resources = model(*manifests)
+    render(resources, SETTINGS)
+    tracemalloc.start()
+    try:
+        found = render(resources, SETTINGS)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < found.bytes < 4 * size
+    with pytest.raises(LargeError) as error:
+        render(resources, SETTINGS, size // 4)
+    assert size // 4 < error.value.size < 2 * found.bytes
