@@ -1,4 +1,4 @@
-"""The part of watched objects that the operator retains, of the kinds that it makes itself.
+"""The part of watched objects that the operator retains, of the kinds that it makes itself, and of pods.
 
 The API server sends whole objects, and kopf holds what it is processing. A tenant decides how many there are and how
 large they are, and whether they have the label by which the operator watches them, so each one is reduced right after
@@ -9,14 +9,17 @@ should be.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .names import (
+    ANNOTATION_SYNC,
+    LABEL_COMPONENT,
     LABEL_FLOW_ANALYSIS,
     LABEL_FLOW_LOG,
     LABEL_MANAGED_BY,
     LABEL_PROFILE,
+    LABEL_ROUTER,
     LABEL_USE,
     MANAGER,
     objects_of,
@@ -24,6 +27,9 @@ from .names import (
 )
 from .resources.base import GROUP
 from .resources.pods import MAX_POD_VALUES, values
+
+POD_KINDS = ("Pod", "ReplicaSet")
+"""Kinds that controllers make for workloads of the operator. They have its label, which anybody may give them."""
 
 MAX_CHILD_VALUES = 2 * MAX_POD_VALUES
 """In an object of the operator. The largest has a pod template and about 200 values more."""
@@ -41,9 +47,20 @@ MAX_BYTES = 32 * 1024
 with what it should be."""
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
-_LABELS = (LABEL_MANAGED_BY, LABEL_PROFILE, LABEL_USE, LABEL_FLOW_LOG, LABEL_FLOW_ANALYSIS)
+_LABELS = (
+    *(LABEL_MANAGED_BY, LABEL_PROFILE, LABEL_USE, LABEL_FLOW_LOG, LABEL_FLOW_ANALYSIS),
+    *(LABEL_ROUTER, LABEL_COMPONENT),
+)
+_MAX_OWNER_BYTES = 2048
+"""Of the text of an owner: its fields have less than 600 characters."""
+_MAX_SYNC = 256
+"""Characters of the annotation that makes the kubelet sync. It has a hash."""
 _RUN_STATUS = ("startTime", "completionTime", "failed", "conditions")
 """What the operator reads of a Job that a CronJob has made."""
+_POD_STATUS = ("phase", "podIP", "reason")
+_CONDITION = ("type", "status", "reason", "message")
+_CONDITIONS = ("Ready", "PodScheduled")
+_CONTAINER = ("name", "state", "lastState")
 
 
 def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
@@ -67,12 +84,18 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     kept = {key: manifest[key] for key in ("apiVersion", "kind", "type") if key in manifest}
     if kind == "Job":
         kept |= _run(manifest)
+    if kind == "Pod":
+        sync = (metadata.get("annotations") or {}).get(ANNOTATION_SYNC)
+        short["annotations"] = {ANNOTATION_SYNC: sync} if sync and len(sync) <= _MAX_SYNC else {}
+        kept["status"] = _pod_status(manifest)
     return {**kept, "metadata": short}
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The controller of an object. None: there is none, or it is larger than a valid one."""
     references = metadata.get("ownerReferences") or ()
-    return next((item for item in references if item.get("controller")), None)
+    owner = next((item for item in references if item.get("controller")), None)
+    return owner if owner is None or _is_small(owner, _MAX_OWNER_BYTES) else None
 
 
 def _is_kept(
@@ -84,6 +107,8 @@ def _is_kept(
 ) -> bool:
     """Whether the object is what the operator makes, and small enough."""
     if "deletionTimestamp" in metadata:
+        return False
+    if kind in POD_KINDS:
         return False
     if owner is not None:
         made, most = _is_made_for(owner, kind, metadata), MAX_CHILD_VALUES
@@ -105,8 +130,8 @@ def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any
     return kind in _MANY or metadata.get("name") in objects_of(name)
 
 
-def _is_small(manifest: Mapping[str, Any]) -> bool:
-    return len(json.dumps(manifest, default=dict)) <= MAX_BYTES  # kopf gives a view of a dictionary
+def _is_small(value: Mapping[str, Any], most: int = MAX_BYTES) -> bool:
+    return len(json.dumps(value, default=dict)) <= most  # kopf gives a view of a dictionary
 
 
 def _run(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,3 +145,25 @@ def _run(job: Mapping[str, Any]) -> dict[str, Any]:
         if values(short, MAX_RUN_VALUES) <= MAX_RUN_VALUES:
             found["status"] = short
     return found
+
+
+def _pod_status(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What the operator reads of the status of a pod, and less if there is too much of it."""
+    status = pod.get("status")
+    if not isinstance(status, Mapping):
+        return {}
+    found: dict[str, Any] = _part(status, _POD_STATUS)
+    if conditions := status.get("conditions"):
+        found["conditions"] = [
+            _part(item, _CONDITION) for item in conditions if item.get("type") in _CONDITIONS
+        ]
+    if containers := status.get("containerStatuses"):
+        found["containerStatuses"] = [_part(item, _CONTAINER) for item in containers]
+    if _is_small(found):
+        return found
+    found = _part(status, _POD_STATUS)
+    return found if _is_small(found) else {}
+
+
+def _part(value: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value[key] for key in keys if key in value}

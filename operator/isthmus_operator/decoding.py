@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from .bodies import retained
+from .bodies import POD_KINDS, retained
 from .names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from .resources import RESOURCE_KINDS
 from .resources.base import GROUP
@@ -45,7 +45,7 @@ MAX_PART_VALUES = 20_000
 """In any other part of an object, or of a status."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
 """In place of a `spec` or a `podTemplate.spec` with more values than are valid: as invalid, and short."""
-_LISTS = {f"{kind}List": kind for kind in (*CHILD_KINDS, *RESOURCE_KINDS)}
+_LISTS = {f"{kind}List": kind for kind in (*CHILD_KINDS, *POD_KINDS, *RESOURCE_KINDS)}
 """Kind of a list to that of its items, which do not state it."""
 _OUR_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
 _LONG_DOCUMENTS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoding")
@@ -96,7 +96,7 @@ def watched(body: bytes | str) -> Any:
 
 def _held(item: Any, kind: str) -> Any:
     """The part of an object of this kind that is retained."""
-    if isinstance(item, dict) and kind in CHILD_KINDS:
+    if isinstance(item, dict) and kind in (*CHILD_KINDS, *POD_KINDS):
         return retained(item, kind)
     if isinstance(item, dict) and kind in RESOURCE_KINDS:
         return packed(item)

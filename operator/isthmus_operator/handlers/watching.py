@@ -7,14 +7,12 @@ from typing import Any
 
 import kopf
 
-from ..bodies import retained
+from ..bodies import POD_KINDS, retained
 from ..cluster import ENDPOINTS, Manifest
 from ..names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from ..resources import RESOURCE_KINDS
 from ..specs import packed
 from ..store import slim
-
-Copy = Callable[[Mapping[str, Any]], Manifest]
 
 
 def watch(
@@ -24,7 +22,6 @@ def watch(
     *,
     ours: bool = False,
     when: Callable[..., bool] | None = None,
-    copy: Copy | None = None,
 ) -> None:
     """Watches `kind` into the index of the given name. `ours`: only objects with our label."""
     endpoint = ENDPOINTS[kind]
@@ -33,7 +30,7 @@ def watch(
     resource_of_ours = kind in RESOURCE_KINDS
 
     def keep(body: kopf.Body, namespace: str | None, **_: Any) -> dict[str | None, Manifest]:
-        return {namespace: copy(body) if copy is not None else copied(body, kind, endpoint.api_version)}
+        return {namespace: copied(body, kind, endpoint.api_version)}
 
     async def wake(memo: Any, namespace: str | None, **_: Any) -> None:
         if resource_of_ours:
@@ -47,7 +44,7 @@ def watch(
 
 def copied(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """What an index holds of an object."""
-    if kind in CHILD_KINDS:
+    if kind in (*CHILD_KINDS, *POD_KINDS):
         return slim(retained(body, kind), kind, api_version)
     return slim(packed(body) if kind in RESOURCE_KINDS else body, kind, api_version)
 

@@ -10,9 +10,9 @@ import pytest
 from kopf import Body
 from tests.unit.operator.test_conflicts import OWNERS
 
-from isthmus_operator.bodies import retained
+from isthmus_operator.bodies import MAX_BYTES, POD_KINDS, retained
 from isthmus_operator.decoding import LONG_BYTES, line, watched
-from isthmus_operator.handlers import children, pods
+from isthmus_operator.handlers import children
 from isthmus_operator.handlers.watching import copied
 from isthmus_operator.names import ANNOTATION_SYNC, CHILD_KINDS, LABEL_FLOW_LOG, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.resources.pods import MAX_POD_VALUES
@@ -143,7 +143,55 @@ def test_every_kind_that_the_operator_makes_is_watched_in_this_way() -> None:
 def test_of_the_annotations_of_a_pod_only_the_operators_own_is_held() -> None:
     others = {f"a{number}": "x" * 2_000 for number in range(100)}
     metadata = {"name": "p", "uid": "u", "labels": OURS, "annotations": {**others, ANNOTATION_SYNC: "7"}}
-    kept = pods.copied({"metadata": metadata, "spec": {"containers": MANY}, "status": {"phase": "Running"}})
+    body = {"metadata": metadata, "spec": {"containers": MANY}, "status": {"phase": "Running"}}
+    kept = copied(body, "Pod", "v1")
     assert kept["metadata"] == {**metadata, "annotations": {ANNOTATION_SYNC: "7"}}
     assert kept["status"] == {"phase": "Running"}
     assert "spec" not in kept
+
+
+@pytest.mark.parametrize("kind", POD_KINDS)
+def test_of_a_pod_and_a_replica_set_no_content_is_held_while_they_are_listed(kind: str) -> None:
+    """40 pods with 45,000 variables each, or 1,000 with many finalizers and owners, ended the operator."""
+    many = [
+        {"apiVersion": "v1", "kind": "x" * 900, "name": f"n{number}", "uid": "u"} for number in range(200)
+    ]
+    labels = {**OURS, **{f"l{number}": "x" * 63 for number in range(200)}}
+    item = planted(kind, ownerReferences=[*many, ROUTER], finalizers=["x" * 900] * 200, labels=labels)
+    sync = {ANNOTATION_SYNC: "x" * 250_000}
+    for metadata in (item["metadata"], item["metadata"] | {"annotations": sync}):
+        body = json.dumps({"kind": f"{kind}List", "items": [{**item, "metadata": metadata, "kind": None}]})
+        for kept in (
+            copied({**item, "metadata": metadata}, kind, "v1"),
+            copied(Body({**item, "metadata": metadata}), kind, "v1"),  # type: ignore[typeddict-item]
+            watched(body.encode())["items"][0],
+        ):
+            assert len(json.dumps(kept)) < 1_000
+            assert kept["metadata"]["ownerReferences"] == [ROUTER]
+            assert kept["metadata"]["labels"] == OURS
+
+
+@pytest.mark.parametrize("kind", [*CHILD_KINDS, *POD_KINDS])
+def test_an_owner_that_is_larger_than_a_valid_one_is_not_held(kind: str) -> None:
+    item = planted(kind, ownerReferences=[{**ROUTER, "apiVersion": "apps/v1", "uid": "x" * 250_000}])
+    assert len(json.dumps(copied(item, kind, "v1"))) < 1_000
+
+
+def test_of_the_status_of_a_pod_the_part_is_held_that_the_operator_reads() -> None:
+    state = {"terminated": {"exitCode": 1, "message": "m" * 4096}}
+    ready = {"type": "Ready", "status": "True"}
+    container = {"name": "driver", "state": state, "lastState": {}}
+    pod = planted("Pod")
+    pod["status"] = {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "hostIP": "10.0.0.2",
+        "conditions": [{**ready, "lastProbeTime": None}, {"type": "Initialized", "status": "True"}],
+        "containerStatuses": [{**container, "image": "i"}],
+        "ephemeralContainerStatuses": MANY,
+    }
+    kept = copied(pod, "Pod", "v1")["status"]
+    short = {"phase": "Running", "podIP": "10.0.0.1"}
+    assert kept == {**short, "conditions": [ready], "containerStatuses": [container]}
+    pod["status"]["containerStatuses"] = [container] * (MAX_BYTES // 4096 + 1)
+    assert copied(pod, "Pod", "v1")["status"] == short

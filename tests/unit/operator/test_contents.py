@@ -293,7 +293,7 @@ def test_lists_and_events_of_a_watch_lose_content_right_when_they_are_decoded() 
     event = json.loads(line(json.dumps({"type": "ADDED", "object": plain}).encode()))
     assert event["type"] == "ADDED"
     assert event["object"] == retained(plain, "Secret")
-    other = {"type": "ADDED", "object": {**plain, "kind": "Pod"}}
+    other = {"type": "ADDED", "object": {**plain, "kind": "Namespace"}}
     assert watched(json.dumps(other).encode()) == other
     for odd in (
         {"kind": "SecretList", "items": None},
