@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .bodies import retained
 from .cluster import Cluster, Manifest
 from .render.flows.place import KEYS
 from .render.material import LOGIN_KEYS, USERS_KEY
+from .render.sizes import CONTENT_COPIES, GROWTH, LargeError
+from .room import SMALL_BYTES
 from .rotation.ledger import TLS_KEYS
 from .slots import in_thread
 from .specs import unpacked
@@ -25,7 +28,6 @@ AT_A_TIME = 4
 """Secrets that are read at the same time, each of which may take several MiB until its unused keys are dropped."""
 _FIXED_KEYS = frozenset((*TLS_KEYS, *LOGIN_KEYS, *KEYS, USERS_KEY))
 """Keys that resources use without naming them."""
-_FIELDS = ("apiVersion", "kind", "metadata", "type")
 _KEY_FIELDS = frozenset({"key", "crlKey"})
 """Fields of resources that name a key."""
 
@@ -51,7 +53,7 @@ class _Read:
     def of(cls, live: Manifest, seen: str, keys: frozenset[str]) -> _Read:
         data = {key: value for key, value in (live.get("data") or {}).items() if key in keys}
         size = sum(len(value or "") for value in data.values()) * 3 // 4
-        kept: Manifest = {key: live[key] for key in _FIELDS if key in live}
+        kept: Manifest = dict(retained(live, "Secret"))
         return cls(seen, keys, {**kept, "data": data}, size)
 
     def without_content(self) -> _Read:
@@ -71,15 +73,30 @@ class Contents:
         self._read: dict[str, _Read | None] = {}
         """By uid. None: the Secret was gone."""
 
-    async def complete(self, inputs: Inputs) -> Inputs:
+    @property
+    def bytes(self) -> int:
+        """Of the content that is retained."""
+        return sum(read.size for read in self._read.values() if read is not None and read.has_content)
+
+    def release(self) -> None:
+        """Forgets the content if it is large, and not its size."""
+        if CONTENT_COPIES * self.bytes > SMALL_BYTES:
+            self._read = {
+                uid: read.without_content() if read is not None else None for uid, read in self._read.items()
+            }
+
+    async def complete(self, inputs: Inputs, most: int | None = None) -> Inputs:
         """`inputs` with the content of the Secrets that its resources name. Where there is no room for all, the oldest
-        Secrets come first, and the others are `too_large`. Raises ApiError."""
+        Secrets come first, and the others are `too_large`. Raises ApiError, and LargeError if the content takes more
+        than `most` bytes of memory, if stated."""
         names, keys = await in_thread(self._namespace, _named, inputs)
         wanted = sorted((item for item in inputs.secrets if _is_wanted(item, names, inputs)), key=_age)
         found: dict[str, _Read | None] = {}
         used = 0
-        for begin in range(0, len(wanted), AT_A_TIME):
-            some = wanted[begin : begin + AT_A_TIME]
+        # Many namespaces may read at the same time what turns out to be large.
+        together = 1 if most is not None and most <= SMALL_BYTES else AT_A_TIME
+        for begin in range(0, len(wanted), together):
+            some = wanted[begin : begin + together]
             reads = await asyncio.gather(*(self._of(item, keys) for item in some))
             for item, read in zip(some, reads, strict=True):
                 if read is not None and not read.has_content and used + read.size <= MAX_CONTENT_BYTES:
@@ -89,6 +106,10 @@ class Contents:
                 if read is not None and read.has_content:
                     used += read.size
                 found[item["metadata"]["uid"]] = read
+            if most is not None and CONTENT_COPIES * used > most:
+                self._read |= found
+                self.release()
+                raise LargeError(GROWTH * most)
         self._read = found
         secrets = []
         for item in inputs.secrets:

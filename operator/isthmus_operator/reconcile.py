@@ -144,8 +144,9 @@ class Reconciliation:
             self._operator.room.leave(self._namespace)
 
     def _drop(self) -> None:
-        """Forgets what was rendered, and the resources of which it was rendered."""
+        """Forgets what was rendered, and the resources and Secrets of which it was rendered."""
         self._rendering = None
+        self._contents.release()
         self._keeper.release()
         self._gossip, self._flows = {}, FlowFacts()
 
@@ -243,8 +244,8 @@ class Reconciliation:
         await self._operator.room.enter(self._namespace, needed, self._drop)
         version, now = store.version(self._namespace), self._operator.clock()
         live = self._applier.current(store.live(self._namespace))
-        model = await self._served(await self._model(store), store, live)
         most = max(SMALL_BYTES, needed + needed * GROWTH_PERCENT // 100)
+        model = await self._served(await self._model(store, most), store, live)
         make = partial(Rendering.of, version, now, model, self._operator.settings, most)
         made = self._rendering = await in_thread(self._namespace, make)
         self.expiries = dict(made.rendered.plan.expiries)
@@ -265,12 +266,12 @@ class Reconciliation:
         }
         return model.serving(ledgers, refused)
 
-    async def _model(self, store: Store) -> NamespaceModel:
-        """What the rendering starts from."""
+    async def _model(self, store: Store, most: int) -> NamespaceModel:
+        """What the rendering starts from. Raises LargeError if the Secrets take more than `most` bytes of memory."""
         moment = datetime.now(UTC)
         inputs = store.inputs(self._namespace)
         inputs = replace(inputs, resources=await completed(self._operator.cluster, inputs.resources))
-        inputs = await self._contents.complete(inputs)
+        inputs = await self._contents.complete(inputs, most)
         model = await in_thread(self._namespace, inputs.model, moment)
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None

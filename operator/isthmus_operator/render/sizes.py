@@ -17,6 +17,8 @@ MAX_SECRET_BYTES = 1024 * 1024
 """Of the contents of a Secret; the API server refuses more."""
 CONFIGURATION_COPIES = 3
 """A configuration is in base64, and so are the files that the routers have been given."""
+CONTENT_COPIES = 3
+"""The content of a Secret is in base64, and as bytes."""
 OBJECTS_BYTES = 16 * 1024
 """Of the objects of one resource, at least."""
 REPLICA_BYTES = 2048
@@ -41,8 +43,9 @@ class LargeError(Exception):
 
 
 def planned_bytes(model: NamespaceModel) -> int:
-    """Of the model, and of the plan that is made of it."""
-    total = model.spec_bytes
+    """Of the model with the content of Secrets, and of the plan that is made of it."""
+    contents = (value for secret in model.secrets.values() for value in secret.data.values())
+    total = model.spec_bytes + CONTENT_COPIES * sum(map(len, contents))
     for connector in model.connectors.values():
         source = model.routers.get(connector.spec.from_.router_ref.name)
         reference = connector.spec.to.router_ref
