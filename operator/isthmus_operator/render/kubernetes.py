@@ -53,8 +53,11 @@ from .workload import MOUNT, RenderSettings, workload
 Manifest = dict[str, Any]
 
 MAX_CONFIGURATION_BYTES = 32 * 1024 * 1024
-"""Of the Secrets of all Routers, GossipRouters and FlowLogs of a namespace. The operator holds each of them in several
-copies."""
+"""Of the Secrets of all Routers, GossipRouters and FlowLogs of a namespace, and of objects that are larger than
+`PLAIN_BYTES`. The operator holds each of them in several copies."""
+PLAIN_BYTES = 64 * 1024
+"""Memory of the objects of one resource other than Secrets, that does not count. Those without a large template of pods
+have less than half of it."""
 
 
 _MAX_RENDERED_BYTES = 4 * MAX_CONFIGURATION_BYTES
@@ -70,7 +73,8 @@ class _TooLargeError(Exception):
 
 
 _ALL_TOO_LARGE = (
-    "the configurations of all Routers, GossipRouters and FlowLogs of the namespace have more than "
+    "the configurations and pod templates of all Routers, GossipRouters, FlowLogs and FlowAnalyses of the namespace "
+    "have more than "
     f"{MAX_CONFIGURATION_BYTES >> 20} MiB; have fewer of them, or move some to another namespace"
 )
 
@@ -238,7 +242,12 @@ def render(model: NamespaceModel, settings: RenderSettings, most: int | None = N
                 made, problems = render_log(owner, model, settings)
             else:
                 made, problems = render_analysis(owner, model, settings)
-            size = _secret_bytes(made.objects) if made is not None and not isinstance(owner, Router) else 0
+            objects = objects_bytes(made.objects) if made is not None else 0
+            size = max(0, objects - PLAIN_BYTES)
+            if isinstance(made, RenderedRouter):
+                size += made.configuration_bytes
+            elif made is not None:
+                size += _secret_bytes(made.objects)
             if size > min(left, unrendered):
                 unrendered -= size
                 refused_bytes = max(refused_bytes, size)
@@ -255,12 +264,10 @@ def render(model: NamespaceModel, settings: RenderSettings, most: int | None = N
         title = f'{owner.kind_name} "{owner.name}"'
         taken.update({_identity(item): title for item in made.objects})
         node_ports.update({port: title for port, _ in _node_ports(made.objects)})
-        used += objects_bytes(made.objects)
+        used += objects
         left -= size
         unrendered -= size
         if isinstance(made, RenderedRouter):
-            left -= made.configuration_bytes
-            unrendered -= made.configuration_bytes
             routers[owner.name] = made
         elif isinstance(made, RenderedGossip):
             gossip[owner.name] = made

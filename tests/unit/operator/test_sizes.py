@@ -5,10 +5,20 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from base64 import b64decode
+from dataclasses import replace
 
 import pytest
 import trustme
-from tests.unit.operator.support import connector, gossip_router, link_route, model, router, tls_data
+from tests.unit.operator.support import (
+    connector,
+    flow_analysis,
+    flow_log,
+    gossip_router,
+    link_route,
+    model,
+    router,
+    tls_data,
+)
 
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import LargeError, Rendered, RenderSettings, kubernetes, linkroutes, render
@@ -130,6 +140,29 @@ def test_secrets_of_gossip_routers_and_flow_logs_count(monkeypatch: pytest.Monke
     made = render(found, SETTINGS)
     assert set(made.gossip_routers) == {"g0", "g1"}
     assert set(too_large(made)) == {f"g{item}" for item in range(2, 9)}
+
+
+def test_pod_templates_with_large_annotations_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 FlowAnalyses with annotations of 100 KB took 0.4 GB of memory."""
+    monkeypatch.setattr(kubernetes, "MAX_CONFIGURATION_BYTES", 1_000_000)
+    large = {"podTemplate": {"metadata": {"annotations": {"a": "x" * 40_000, "b": "x" * 40_000}}}}
+    settings = replace(SETTINGS, collector_image="collector:1", analysis_image="analysis:1")
+    analyses = [
+        flow_analysis(f"a{item}", schedule="0 * * * *", meta=created(item + 1), **large) for item in range(20)
+    ]
+    hub, young = router("hub", meta=created(0)), router("young", meta=created(23), **large)
+    resources = model(hub, flow_log("flows", meta=created(0)), *analyses, young)
+    assert not resources.invalid
+    found = render(resources, settings)
+    assert {"a0", "a1"} <= set(found.flow_analyses)
+    assert 4 < len(found.flow_analyses) < 12
+    assert set(found.routers) == {"hub"}
+    assert "pod templates of all Routers" in too_large(found)["young"]
+    assert set(too_large(found)) == {"young", *(f"a{item}" for item in range(len(found.flow_analyses), 20))}
+
+
+def created(hour: int) -> dict[str, str]:
+    return {"creationTimestamp": f"2026-01-01T{hour:02}:00:00Z"}
 
 
 @pytest.mark.parametrize(
