@@ -1,4 +1,4 @@
-"""The part of watched objects that the operator retains, of the kinds that it makes itself, and of pods.
+"""The part of watched objects that the operator retains, of the kinds that it makes itself, of pods, and of resources.
 
 The API server sends whole objects, and kopf holds what it is processing. A tenant decides how many there are and how
 large they are, and whether they have the label by which the operator watches them, so each one is reduced right after
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .names import (
+    ANNOTATION_RUN,
     ANNOTATION_SYNC,
     LABEL_COMPONENT,
     LABEL_FLOW_ANALYSIS,
@@ -22,10 +23,11 @@ from .names import (
     LABEL_ROUTER,
     LABEL_USE,
     MANAGER,
+    digest,
     objects_of,
     secrets_of,
 )
-from .resources.base import GROUP
+from .resources.base import GROUP, PAUSED_ANNOTATION
 from .resources.pods import MAX_POD_VALUES, values
 
 POD_KINDS = ("Pod", "ReplicaSet")
@@ -57,6 +59,10 @@ _MAX_SYNC = 256
 """Characters of the annotation that makes the kubelet sync. It has a hash."""
 _RUN_STATUS = ("startTime", "completionTime", "failed", "conditions")
 """What the operator reads of a Job that a CronJob has made."""
+MAX_ANNOTATION = 256
+"""Characters of an annotation of a resource. The operator retains the digest of a longer one, to see changes."""
+MAX_FINALIZERS = 16
+"""Of a resource. They are in its status after its deletion."""
 _POD_STATUS = ("phase", "podIP", "reason")
 _CONDITION = ("type", "status", "reason", "message")
 _CONDITIONS = ("Ready", "PodScheduled")
@@ -89,6 +95,21 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         short["annotations"] = {ANNOTATION_SYNC: sync} if sync and len(sync) <= _MAX_SYNC else {}
         kept["status"] = _pod_status(manifest)
     return {**kept, "metadata": short}
+
+
+def described(resource: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A resource with the part of its metadata that the operator uses."""
+    metadata = resource.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return resource
+    short: dict[str, Any] = _part(metadata, (*_METADATA, "generation"))
+    annotations = _part(metadata.get("annotations") or {}, (PAUSED_ANNOTATION, ANNOTATION_RUN))
+    short["annotations"] = {
+        key: value if len(value) <= MAX_ANNOTATION else digest(value) for key, value in annotations.items()
+    }
+    if finalizers := metadata.get("finalizers"):
+        short["finalizers"] = list(finalizers)[:MAX_FINALIZERS]
+    return {**resource, "metadata": short}
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

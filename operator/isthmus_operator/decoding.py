@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from .bodies import POD_KINDS, retained
+from .bodies import POD_KINDS, described, retained
 from .names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from .resources import RESOURCE_KINDS
 from .resources.base import GROUP
@@ -99,7 +99,7 @@ def _held(item: Any, kind: str) -> Any:
     if isinstance(item, dict) and kind in (*CHILD_KINDS, *POD_KINDS):
         return retained(item, kind)
     if isinstance(item, dict) and kind in RESOURCE_KINDS:
-        return packed(item)
+        return packed(described(item))
     return item
 
 

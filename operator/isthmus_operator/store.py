@@ -20,7 +20,6 @@ from .decoding import MAX_LEVELS
 from .fields import is_applied
 from .model import NamespaceModel, SecretView
 from .names import (
-    ANNOTATION_RUN,
     ANNOTATION_SYNC,
     CHILD_KINDS,
     LABEL_FLOW_ANALYSIS,
@@ -34,8 +33,6 @@ from .names import (
     flow_log_name,
     gossip_name,
 )
-from .resources import RESOURCE_KINDS
-from .resources.base import PAUSED_ANNOTATION
 from .status import PodView
 
 _REGISTRY_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
@@ -50,12 +47,6 @@ def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     metadata = dict(body["metadata"])
     if kind not in CHILD_KINDS or is_applied(metadata):
         metadata.pop("managedFields", None)
-    if kind in RESOURCE_KINDS:
-        metadata.pop("labels", None)
-        annotations = metadata.pop("annotations", None) or {}
-        metadata["annotations"] = {
-            key: annotations[key] for key in (PAUSED_ANNOTATION, ANNOTATION_RUN) if key in annotations
-        }
     manifest: Manifest = _plain({**body, "metadata": metadata}, MAX_LEVELS)
     return {"apiVersion": api_version, "kind": kind, **manifest}
 

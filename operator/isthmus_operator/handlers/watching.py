@@ -7,7 +7,7 @@ from typing import Any
 
 import kopf
 
-from ..bodies import POD_KINDS, retained
+from ..bodies import POD_KINDS, described, retained
 from ..cluster import ENDPOINTS, Manifest
 from ..names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from ..resources import RESOURCE_KINDS
@@ -46,7 +46,7 @@ def copied(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """What an index holds of an object."""
     if kind in (*CHILD_KINDS, *POD_KINDS):
         return slim(retained(body, kind), kind, api_version)
-    return slim(packed(body) if kind in RESOURCE_KINDS else body, kind, api_version)
+    return slim(packed(described(body)) if kind in RESOURCE_KINDS else body, kind, api_version)
 
 
 def select_ours(settings: kopf.OperatorSettings, kind: str) -> None:
