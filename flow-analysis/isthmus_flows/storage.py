@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+JAVA_ERRORS = (Py4JJavaError, CapturedException)
+"""Exceptions of Java: pyspark has classes of its own for some of them, such as IllegalArgumentException."""
 _RENAMES = ("file", "hdfs", "viewfs")
 """Schemes of file systems in which a folder gets another name in one step."""
 _NO_S3A = "S3AFileSystem not found"
@@ -116,10 +119,10 @@ class Storage:
             self._system.delete(self.path(url), True)
 
 
-def said(error: Py4JError) -> str:
+def said(error: Exception) -> str:
     """What the innermost exception says, in one line."""
     if not isinstance(error, Py4JJavaError):
-        return str(error).splitlines()[0]
+        return next(iter(str(error).splitlines()), type(error).__name__)
     exception: Any = error.java_exception
     while exception.getCause() is not None:
         exception = exception.getCause()
@@ -130,5 +133,5 @@ def said(error: Py4JError) -> str:
 def _errors() -> Iterator[None]:
     try:
         yield
-    except Py4JJavaError as error:
+    except JAVA_ERRORS as error:
         raise OSError(said(error)) from None

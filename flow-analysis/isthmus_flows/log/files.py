@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from isthmus_flowlog.schema import MERGED_KEY, SCHEMA_VERSION, VERSION_KEY, Column, Kind, Table
 from isthmus_flows.log.window import hour_of, number_of
-from isthmus_flows.storage import Entry, Storage, said
+from isthmus_flows.storage import JAVA_ERRORS, Entry, Storage, said
 
 AT_ONCE = 8
 LONGEST_REASON = 300
+_PATTERN = re.compile(r"[]\[{}*?\\:\x00-\x1f]")
+"""Characters with which Hadoop takes the path of a file as a pattern, or not as one."""
 _PARTITION = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 _DATE, _HOUR = re.compile(r"date=\d{4}-\d{2}-\d{2}"), re.compile(r"hour=([01]\d|2[0-3])")
 _FIELD = re.compile(
@@ -136,9 +137,11 @@ class LogFolder:
             return refused("a folder where files are expected")
         if entry.size == 0:
             return refused("empty", 0)
+        if _PATTERN.search(entry.name):
+            return refused("its name has a character of patterns, or a colon")
         try:
             rows, schema, metadata = self._footer(entry.path)
-        except Py4JJavaError as error:
+        except JAVA_ERRORS as error:
             return refused(f"no Parquet file, or cut off: {said(error)}")
         version = str(metadata.get(VERSION_KEY) or "")
         if not version.isdigit():

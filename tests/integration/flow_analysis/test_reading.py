@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,6 +178,35 @@ def test_of_rows_with_the_same_identity_the_one_that_was_heard_first_counts(
     assert log.deliveries.count() == 7
     assert (log.quality["deliveries"].rows, log.quality["deliveries"].duplicates) == (18, 10)
     assert [(item.reason, item.rows) for item in log.quarantine] == [("octets is negative", 1)]
+
+
+def test_files_whose_names_are_patterns_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    """One of them made each run fail, or had other files read twice."""
+    good = put(tmp_path, NINE, "good", [delivery(NINE, "a")])
+    names = ("a[1]", "{good,b}", "*", "goo?", "a\\b", "a:b")
+    for name in names:
+        shutil.copy(good, good.with_name(f"{name}.parquet"))
+    log = read_log(spark, str(tmp_path), WINDOW)
+    assert {item.file.rpartition("/")[2] for item in log.quarantine} == {f"{name}.parquet" for name in names}
+    assert {item.reason for item in log.quarantine} == {"its name has a character of patterns, or a colon"}
+    assert identities(log) == ["a"]
+
+
+def test_a_file_whose_footer_cannot_be_is_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    """pyspark has a class of its own for IllegalArgumentException: such a file made each run fail."""
+    bad = put(tmp_path, NINE, "good", [delivery(NINE, "a")]).with_name("bad.parquet")
+    number = pa.array([Decimal("1.23")], pa.decimal128(5, 2))
+    pq.write_table(pa.table({"identity": number}), bad, store_schema=False)
+    content = bytearray(bad.read_bytes())
+    scale_and_precision = content.rindex(bytes((0x15, 4, 0x15, 10)))
+    content[scale_and_precision + 1] = 18
+    bad.write_bytes(content)
+    log = read_log(spark, str(tmp_path), WINDOW)
+    [left_out] = log.quarantine
+    assert local(left_out.file) == bad
+    assert left_out.reason.startswith("no Parquet file, or cut off: ")
+    assert "scale" in left_out.reason
+    assert identities(log) == ["a"]
 
 
 def test_a_log_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
