@@ -6,6 +6,7 @@ All limits are processor time of this process, in seconds, and several times wha
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import random
 import time
@@ -46,6 +47,7 @@ SETTINGS = RenderSettings(router_image="router:1")
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
+    gc.collect()  # what other tests have left is collected now, and not meanwhile
     begun = time.process_time()
     yield
     assert time.process_time() - begun < seconds
