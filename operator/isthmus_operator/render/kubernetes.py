@@ -64,6 +64,11 @@ _MAX_RENDERED_BYTES = 4 * MAX_CONFIGURATION_BYTES
 """Of the configurations of a namespace, with those that are refused because they are too large."""
 
 
+_SERVICES_OF_OTHERS = ("kubernetes", "kubernetes-service")
+"""Names that give a Service of any namespace the variables `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`, by
+which pods find the API server."""
+
+
 class _TooLargeError(Exception):
     """The configuration of a Router has more than so many bytes, of which `size` have been rendered."""
 
@@ -188,7 +193,7 @@ def render(model: NamespaceModel, settings: RenderSettings, most: int | None = N
     planned = plan(model)
     findings = [*planned.findings, *unallowed]
     sites = {item.router: item for item in planned.relay_sites.values()}
-    taken: dict[tuple[str, str], str] = {}
+    taken = dict.fromkeys((("Service", name) for name in _SERVICES_OF_OTHERS), "the API server")
     node_ports: dict[int, str] = {}
     routers: dict[str, RenderedRouter] = {}
     gossip: dict[str, RenderedGossip] = {}

@@ -354,3 +354,15 @@ def test_deleted_routers_are_not_rendered() -> None:
 
 def test_canonical_text_ignores_the_order_of_keys() -> None:
     assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "kubernetes-service"])
+def test_no_service_takes_the_variables_of_the_api_server(name: str) -> None:
+    """A Router with this name and without replicas took the API server away from each new pod of the namespace."""
+    result = rendered(router(name, replicas=0), router("other"))
+    assert set(result.routers) == {"other"}
+    [finding] = result.findings_of("Router", name)
+    assert (finding.reason, finding.blocking) == ("NameConflict", True)
+    assert f'Service "{name}" belongs to the API server; rename this Router' in finding.message
+    exposed = {"name": "service", "port": 5672, "exposure": "NodePort"}
+    assert rendered(router("kubernetes-a", replicas=0, listeners=[exposed])).routers
