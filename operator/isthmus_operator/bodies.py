@@ -55,6 +55,8 @@ _LABELS = (
 )
 _MAX_OWNER_BYTES = 2048
 """Of the text of an owner: its fields have less than 600 characters."""
+_MAX_TYPE = 253
+"""Characters of the type of a Secret, of which the API server allows 1 MiB."""
 _MAX_SYNC = 256
 """Characters of the annotation that makes the kubelet sync. It has a hash."""
 _RUN_STATUS = ("startTime", "completionTime", "failed", "conditions")
@@ -87,7 +89,9 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     short["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     if owner is not None:
         short["ownerReferences"] = [owner]
-    kept = {key: manifest[key] for key in ("apiVersion", "kind", "type") if key in manifest}
+    kept = _part(manifest, ("apiVersion", "kind"))
+    if len(str(manifest.get("type", ""))) <= _MAX_TYPE:
+        kept |= _part(manifest, ("type",))
     if kind == "Job":
         kept |= _run(manifest)
     if kind == "Pod":

@@ -231,3 +231,13 @@ def test_of_the_metadata_of_a_resource_the_part_is_held_that_the_operator_uses(k
             ANNOTATION_RUN: digest("x" * 200_000),
         }
         assert metadata == plain
+
+
+def test_of_the_type_of_a_secret_no_long_one_is_held() -> None:
+    """520 Secrets without any label, and with types of 0.9 MB, ended the operator at each start."""
+    for size, held in ((253, True), (900_000, False)):
+        item = {**planted("Secret", labels={}), "type": "x" * size}
+        body = json.dumps({"kind": "SecretList", "items": [{**item, "kind": None}]})
+        for kept in (copied(item, "Secret", "v1"), watched(body.encode())["items"][0]):
+            assert ("type" in kept) is held
+            assert len(json.dumps(kept)) < 1_000
