@@ -45,7 +45,7 @@ class StateTransfer:
         self._everybody = addresses.everybody
         self._own = own
         self._members: tuple[SiteMember, ...] = (own,)
-        self._taker = StateTaker(site, receivers, lambda: self._members, later)
+        self._taker = StateTaker(site, receivers, lambda: self._members, later, core.port.work)
         prefix = addresses.reply_prefix(own)
         self._giver = StateGiver(site, receivers, self._place, self._taker.asking, later, prefix)
         core.observers.append(self)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import ref
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
@@ -24,6 +25,7 @@ from isthmus_router.message.sections import IncompleteError, SectionError, secti
 from isthmus_router.message.types import DecodeError, Symbol, decode
 from isthmus_router.sites.port import SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
+from isthmus_router.sites.silence import when_silent
 from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, Positions, encode_state
 
 REQUEST = "x-opt-isthmus.state-request"
@@ -39,7 +41,7 @@ LOOKED_AT = 20_000
 _APPLICATION_PROPERTIES = 0x74
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Request:
     asker: SiteMember
     ask: Ask
@@ -106,8 +108,6 @@ class StateGiver:
         request.answers += 1
         if last:
             del self._requests[name]
-        else:
-            self._await(request)
         part = Part(request.ask.request, last, request.positions if last else {}, payload)
         self._send(request, part, None if delivery is None else [delivery])
         return None
@@ -179,10 +179,17 @@ class StateGiver:
         self._receivers.give(address, [encode_message(message)], [link])
 
     def _await(self, request: _Request) -> None:
-        self._later(ANSWER_SECONDS, partial(self._overdue, request, request.answers))
+        """Timers do not hold a request, which may have many positions."""
+        of = ref(request)
+        when_silent(self._later, ANSWER_SECONDS, partial(self._answers, of), partial(self._overdue, of))
 
-    def _overdue(self, request: _Request, answers: int) -> None:
-        if request.answers == answers and self._requests.get(request.name) is request:
+    def _answers(self, of: ref[_Request]) -> int | None:
+        request = of()
+        return request.answers if request is not None and request.name in self._requests else None
+
+    def _overdue(self, of: ref[_Request]) -> None:
+        request = of()
+        if request is not None and request.name in self._requests:
             reason = (
                 "it lacks what others have" if request.link is None else "the application does not answer"
             )

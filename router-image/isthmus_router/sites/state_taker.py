@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import ref
@@ -24,6 +24,7 @@ from isthmus_router.message.rewriting import Annotation, annotated
 from isthmus_router.message.sections import SectionError
 from isthmus_router.sites.port import SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
+from isthmus_router.sites.silence import when_silent
 from isthmus_router.sites.state_giver import ANSWER_SECONDS
 from isthmus_router.sites.state_messages import (
     MOST_PART_BYTES,
@@ -43,11 +44,15 @@ MOST_HELD = 200_000
 MOST_HELD_BYTES = 64 * 1024 * 1024
 """Of messages held back for one receiver."""
 MOST_STATE_BYTES = MOST_PART_BYTES
+MOST_PARTS = 200_000
+"""Messages of a state."""
 MOST_ASKING = 64
 """Receivers of this member that wait for the state at the same time."""
 TURN_SECONDS = 0.005
 TURN_MESSAGES = 1_000
 """Given to a receiver for which fewer than so many wait."""
+AT_ONCE = 10
+"""Messages made ready between two looks at how much of a turn is left."""
 _REASONS = 5
 _MORE, _LAST = Annotation("x-opt-isthmus.state", "more"), Annotation("x-opt-isthmus.state", "last")
 
@@ -73,9 +78,20 @@ class _Asking:
     held: deque[_Held] = field(default_factory=deque)
     held_messages: int = 0
     held_bytes: int = 0
+    begun: dict[MemberId, int] = field(default_factory=dict)
+    """Of streams that are not in `before`, the first number that was held back."""
     parts: list[bytes] = field(default_factory=list)
     part_bytes: int = 0
     reasons: list[str] = field(default_factory=list)
+
+    def count(self, payloads: list[bytes], sign: int) -> None:
+        """These are held back, or no more."""
+        self.held_messages += sign * len(payloads)
+        self.held_bytes += sign * sum(map(len, payloads))
+
+    def has_hole(self, positions: Positions) -> bool:
+        """Whether a stream that was unknown here when the state was asked for has begun behind what it contains."""
+        return any(number > positions.get(origin, 0) + 1 for origin, number in self.begun.items())
 
 
 class StateTaker:
@@ -87,14 +103,16 @@ class StateTaker:
         receivers: Receivers,
         members: Callable[[], Sequence[SiteMember]],
         later: CallLater,
+        work: Callable[[Iterator[None]], None],
     ) -> None:
-        """`members`: who may be asked, in this order."""
+        """`members`: who may be asked, in this order. `work` carries out what takes long in steps."""
         self.asking: dict[Link, _Asking] = {}
         """Receivers that get nothing directly as yet."""
         self._site = site
         self._receivers = receivers
         self._members = members
         self._later = later
+        self._work = work
 
     def begin(self, link: Link, address: Address) -> None:
         """A receiver has attached that wants the state."""
@@ -123,13 +141,13 @@ class StateTaker:
         links: Collection[Link],
     ) -> None:
         """These would go to these receivers of the address now."""
-        size = sum(map(len, payloads))
         for asking in list(self.asking.values()):
             if asking.address is not address or asking.link not in links:
                 continue
             asking.held.append(_Held(origin, number, payloads))
-            asking.held_messages += len(payloads)
-            asking.held_bytes += size
+            asking.count(payloads, 1)
+            if origin is not None and origin not in asking.before:
+                asking.begun.setdefault(origin, number)
             if asking.held_messages > MOST_HELD or asking.held_bytes > MOST_HELD_BYTES:
                 reason = "Too many messages wait behind the state; attach again"
                 self._detach(asking, Condition("amqp:resource-limit-exceeded", reason))
@@ -147,15 +165,14 @@ class StateTaker:
             return
         asking.parts.append(part.payload)
         asking.part_bytes += len(part.payload)
-        if asking.part_bytes > MOST_STATE_BYTES:
-            reason = f"The state has more than {MOST_STATE_BYTES} bytes"
+        if asking.part_bytes > MOST_STATE_BYTES or len(asking.parts) > MOST_PARTS:
+            reason = f"The state has more than {MOST_STATE_BYTES} bytes, or {MOST_PARTS} messages"
             self._detach(asking, Condition("amqp:resource-limit-exceeded", reason))
-        elif not part.last:
-            self._await(asking)
-        elif _has_hole(asking, part.positions):
+        elif part.last and asking.has_hole(part.positions):
             self._start(asking)
-        else:
-            self._take(asking, part.positions)
+        elif part.last:
+            asking.asked = None
+            self._work(self._take(asking, part.positions))
 
     def members_changed(self) -> None:
         """Whoever is asked may be gone."""
@@ -171,6 +188,7 @@ class StateTaker:
         if self.asking.get(asking.link) is not asking:
             return
         asking.held.clear()
+        asking.begun.clear()
         asking.held_messages = asking.held_bytes = 0
         asking.before = self._site.positions()
         asking.candidates = deque(self._members())
@@ -196,12 +214,16 @@ class StateTaker:
         self._site.send_to(asking.asked.id, GroupMessage(STATE, ask), None)
 
     def _await(self, asking: _Asking) -> None:
-        overdue = partial(self._overdue, ref(asking), asking.request, len(asking.parts))
-        self._later(MEMBER_SECONDS, overdue)
+        parts = partial(self._parts, ref(asking), asking.request)
+        when_silent(self._later, MEMBER_SECONDS, parts, partial(self._overdue, ref(asking)))
 
-    def _overdue(self, of: ref[_Asking], request: bytes, parts: int) -> None:
+    def _parts(self, of: ref[_Asking], request: bytes) -> int | None:
         asking = self._waiting(of)
-        if asking is not None and asking.request == request and len(asking.parts) == parts:
+        return len(asking.parts) if asking is not None and asking.request == request else None
+
+    def _overdue(self, of: ref[_Asking]) -> None:
+        asking = self._waiting(of)
+        if asking is not None:
             self._next(asking, f"nothing came within {MEMBER_SECONDS:g} s")
 
     def _too_long(self, of: ref[_Asking]) -> None:
@@ -222,19 +244,34 @@ class StateTaker:
                 return asking
         return None
 
-    def _take(self, asking: _Asking, positions: Positions) -> None:
+    def _take(self, asking: _Asking, positions: Positions) -> Iterator[None]:
         """The state is here: it is given first, then what it does not contain."""
-        asking.asked = None
-        state = [_marked(payload, _MORE) for payload in asking.parts[:-1]]
-        state.append(_marked(asking.parts[-1], _LAST))
-        behind = [
-            held for held in asking.held if held.origin is None or held.number > positions.get(held.origin, 0)
-        ]
-        asking.parts.clear()
-        asking.held = deque((*(_Held(None, 0, [payload]) for payload in state), *behind))
-        asking.held_messages = sum(len(held.payloads) for held in asking.held)
-        asking.held_bytes = sum(len(payload) for held in asking.held for payload in held.payloads)
-        self._later(0.0, partial(self._give, asking))
+        parts, asking.parts = asking.parts, []
+        ready: deque[_Held] = deque()
+        messages, size = len(parts), 0
+        for start in range(0, len(parts), AT_ONCE):
+            payloads = [_marked(payload, _MORE) for payload in parts[start : start + AT_ONCE]]
+            if start + AT_ONCE >= len(parts):
+                payloads[-1] = _marked(parts[-1], _LAST)
+            ready.append(_Held(None, 0, payloads))
+            size += sum(map(len, payloads))
+            yield
+            if self.asking.get(asking.link) is not asking:
+                return
+        behind: deque[_Held] = deque()
+        while asking.held:
+            for held in [asking.held.popleft() for _ in range(min(AT_ONCE, len(asking.held)))]:
+                if held.origin is None or held.number > positions.get(held.origin, 0):
+                    behind.append(held)
+                else:
+                    asking.count(held.payloads, -1)
+            yield
+            if self.asking.get(asking.link) is not asking:
+                return
+        asking.held = ready + behind
+        asking.held_messages += messages
+        asking.held_bytes += size
+        self._give(asking)
 
     def _give(self, asking: _Asking) -> None:
         """As much as the receiver takes; when nothing is left, it gets the rest directly."""
@@ -244,8 +281,7 @@ class StateTaker:
         while asking.held and asking.link.waiting + len(given) < TURN_MESSAGES:
             payloads = asking.held.popleft().payloads
             given += payloads
-            asking.held_messages -= len(payloads)
-            asking.held_bytes -= sum(map(len, payloads))
+            asking.count(payloads, -1)
         if not asking.held:
             del self.asking[asking.link]
         else:
@@ -259,18 +295,6 @@ class StateTaker:
     def _detach(self, asking: _Asking, condition: Condition) -> None:
         if self.asking.pop(asking.link, None) is not None:
             self._receivers.detach(asking.link, condition)
-
-
-def _has_hole(asking: _Asking, positions: Positions) -> bool:
-    """Whether a stream that was unknown here when the state was asked for has begun behind what it contains."""
-    seen: set[MemberId] = set()
-    for held in asking.held:
-        if held.origin is None or held.origin in asking.before or held.origin in seen:
-            continue
-        seen.add(held.origin)
-        if held.number > positions.get(held.origin, 0) + 1:
-            return True
-    return False
 
 
 def _marked(payload: bytes, annotation: Annotation) -> bytes:

@@ -13,7 +13,7 @@ from tests.unit.sites.loopback import A, B, Client, D, member_of
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
-from isthmus_router.message import control
+from isthmus_router.message import control, rewriting
 from isthmus_router.message.control import encode_message
 from isthmus_router.message.types import encode
 from isthmus_router.sites import state_giver, state_taker
@@ -62,6 +62,8 @@ class Stand:
 
     def turn(self, seconds: float = 0.05) -> None:
         self.site.pass_time(seconds)
+        self.rig.work_off()
+        self.site.pass_time(0.0)
         self.rig.driver.flush()
         self.rig.settle_down()
 
@@ -207,6 +209,61 @@ def test_bounds(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stand.client.texts("large")
 
 
+def test_a_state_of_very_many_messages_is_refused(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_taker, "MOST_PARTS", 50)
+    link = stand.receiver("r", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    for _ in range(51):
+        stand.hears(B, Part(ask.request, False, {}, b""))
+    assert link.remote_condition.name == "amqp:resource-limit-exceeded"
+
+
+def test_a_state_of_many_messages_has_one_timer_and_is_made_ready_in_steps(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+
+    def annotated(payload: bytes, *how: Any) -> bytes:
+        made.append(payload)
+        return rewriting.annotated(payload, *how)
+
+    monkeypatch.setattr(state_taker, "annotated", annotated)
+    stand.receiver("settles", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    timers = len(stand.site.timers)
+    texts = [str(number) for number in range(5 * state_taker.AT_ONCE)]
+    for text in texts:
+        part = Part(ask.request, False, {}, payload(text))
+        stand.face.received(B, GroupMessage(STATE, encode_state(part)))
+    assert len(stand.site.timers) == timers
+    stand.face.received(
+        B, GroupMessage(STATE, encode_state(Part(ask.request, True, {B.id: 2}, payload("end"))))
+    )
+    assert not made
+    for number in range(1, 5):  # they come while the state is made ready
+        stand.face.deliver(B, [GroupMessage("relay/trades", payload(f"b{number}"))], number)
+    stand.turn()
+    assert stand.client.texts("settles") == [*texts, "end", "b3", "b4"]
+    got = [annotations(message).get("x-opt-isthmus.state") for message in stand.client.got["settles"]]
+    assert got == ["more"] * len(texts) + ["last", None, None]
+
+
+def test_a_receiver_that_goes_while_its_state_is_made_ready(stand: Stand) -> None:
+    link = stand.receiver("settles", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    for number in range(100):
+        part = Part(ask.request, number == 99, {}, payload(str(number)))
+        stand.face.received(B, GroupMessage(STATE, encode_state(part)))
+    link.close()
+    stand.rig.settle_down()
+    stand.turn()
+    assert "settles" not in stand.client.got
+    assert not _kept("_Asking")
+
+
 def test_a_receiver_is_asked_in_line(stand: Stand) -> None:
     stand.receiver("settles", PLACE, state=False)
     stand.multicast(B, 1, "b1")
@@ -309,15 +366,49 @@ def test_nothing_is_kept_for_a_receiver_that_is_gone(stand: Stand) -> None:
     """Timers that wait for its state do not hold it: it may attach and go many times before they end."""
     link = stand.receiver("r", "relay/trades", state=True)
     stand.multicast(B, 1, "held back")
-    assert len(_kept_for_receivers()) == 1
+    assert len(_kept("_Asking")) == 1
     link.close()
     stand.turn()
-    assert not _kept_for_receivers()
+    assert not _kept("_Asking")
 
 
-def _kept_for_receivers() -> list[object]:
+def _kept(kind: str) -> list[object]:
     gc.collect()
-    return [each for each in gc.get_objects() if type(each).__name__ == "_Asking"]
+    return [each for each in gc.get_objects() if type(each).__name__ == kind]
+
+
+def test_nothing_is_kept_for_a_request_that_is_over(stand: Stand) -> None:
+    """Nor has each of many answers a timer."""
+    stand.receiver("settles", PLACE, state=False)
+    stand.hears(D, Ask(b"request1", {B.id: 0}))
+    request = stand.client.got["settles"][0]
+    answers = stand.client.sender(None)
+    timers = len(stand.site.timers)
+    for number in range(20):
+        more = {"isthmus_more": True} if number < 19 else {}
+        stand.client.send(answers, Message("part", address=request.reply_to, properties=more))
+    stand.rig.settle_down()
+    assert len(stand.site.timers) == timers
+    assert len(stand.said()) == 20
+    assert not _kept("_Request")
+    stand.hears(D, Ask(b"request2", {}))
+    stand.face.members_changed((A, B))
+    assert not _kept("_Request")
+
+
+def test_an_application_that_falls_silent_while_it_answers(stand: Stand) -> None:
+    stand.receiver("settles", PLACE, state=False)
+    stand.hears(D, Ask(b"request1", {}))
+    request = stand.client.got["settles"][0]
+    stand.turn(9.5)
+    more = Message("part", address=request.reply_to, properties={"isthmus_more": True})
+    stand.client.send(stand.client.sender(None), more)
+    stand.turn(0.1)
+    stand.said()
+    stand.turn(9.5)
+    assert stand.said() == [], "each answer is waited for anew"
+    stand.turn(2.0)
+    assert stand.said() == [(D.id, No(b"request1", "the application does not answer within 10 s"))]
 
 
 def test_an_application_that_does_not_answer(stand: Stand) -> None:
