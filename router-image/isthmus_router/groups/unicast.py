@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -29,7 +29,11 @@ from isthmus_router.groups.port import MemberPort
 _UNICAST = struct.Struct(">QQQ")
 _ACK = struct.Struct(">QQ")
 _AT_ONCE = 64
-"""Messages that are repeated before one of them is acknowledged."""
+"""Messages that are repeated before another one is acknowledged;"""
+_FIRST_AT_ONCE = 8
+"""before the first one is."""
+STEP_BYTES = 128 * 1024
+"""Repeated to all members before others have their turn."""
 MOST_STEP = 1 << 32
 """The number of a connection is at most so far above that of the one before, or above 0."""
 NO_SUCH_MEMBER = "no such member"
@@ -122,6 +126,8 @@ class Unicasts:
         """Senders that are no members any more, longest ago first."""
         self._forget_at = math.inf
         self._repeat_at = math.inf
+        self._due: deque[MemberId] = deque()
+        """Members whose turn to be repeated to comes in this step or in the next ones."""
         self.repeated = 0
         """Messages sent again, ever."""
 
@@ -193,12 +199,13 @@ class Unicasts:
         while self._to_self:
             self._user.outcome(now, self._to_self.popleft().token, False, "this member has left")
 
-    def route_changed(self, now: float) -> None:
-        """What was on its way may be lost: repeat all of it now."""
-        for to, out in self._out.items():
-            if out.sent:
-                out.wait = self._settings.repeat_after
-                self._repeat(now, to, out, out.sent)
+    def route_changed(self, now: float, members: Iterable[MemberId] | None = None) -> None:
+        """What was on its way to these, or to all, may be lost: it is repeated from now on."""
+        for to in self._out if members is None else members:
+            out = self._out.get(to)
+            if out is not None and out.sent:
+                out.wait = 0.0
+                out.due = self._repeat_at = now
 
     def flush(self, now: float) -> None:
         """The turn ends: acknowledge what came in it."""
@@ -216,22 +223,31 @@ class Unicasts:
         """Repeat what is not acknowledged, forget what is idle."""
         self.flush(now)
         if now >= self._repeat_at:
-            self._repeat_at = math.inf
-            for to, out in list(self._out.items()):
-                if out.due <= now:
-                    if out.messages:
-                        out.wait = min(out.wait * 2, self._settings.repeat_longest)
-                        self._repeat(now, to, out, _AT_ONCE)
-                    else:
-                        del self._out[to]
-                        continue
-                self._repeat_at = min(self._repeat_at, out.due)
+            self._repeat_due(now)
         if now >= self._forget_at:
             idle = self._settings.idle * 2
             for sender, incoming in list(self._in.items()):
                 if incoming.heard + idle <= now:
                     self._forget(sender)
             self._forget_at = min((i.heard + idle for i in self._in.values()), default=math.inf)
+
+    def _repeat_due(self, now: float) -> None:
+        """To as many members as a step has room for."""
+        settings = self._settings
+        if not self._due:
+            self._due.extend(to for to, out in self._out.items() if out.due <= now)
+        left = STEP_BYTES
+        while self._due and left > 0:
+            to = self._due.popleft()
+            out = self._out.get(to)
+            if out is None or out.due > now:
+                continue
+            if out.messages:
+                out.wait = min(max(out.wait * 2, settings.repeat_after), settings.repeat_longest)
+                left -= self._repeat(now, to, out)
+            else:
+                del self._out[to]
+        self._repeat_at = now if self._due else min((out.due for out in self._out.values()), default=math.inf)
 
     def _fill_window(self, now: float, to: MemberId, out: _Outgoing) -> None:
         settings = self._settings
@@ -255,21 +271,25 @@ class Unicasts:
         out.due = now + (out.wait if out.messages else self._settings.idle)
         self._repeat_at = min(self._repeat_at, out.due)
 
-    def _repeat(self, now: float, to: MemberId, out: _Outgoing, count: int) -> None:
-        """The first ones again; the others as these are acknowledged."""
+    def _repeat(self, now: float, to: MemberId, out: _Outgoing) -> int:
+        """The first ones again, the others as these are acknowledged. Return how many bytes that takes."""
         out.repeated, out.repeat_to = out.base - 1, out.base + out.sent - 1
-        self._go_on_repeating(now, to, out, count)
+        size = self._go_on_repeating(now, to, out, _FIRST_AT_ONCE)
         self._wait(now, out)
+        return size
 
-    def _go_on_repeating(self, now: float, to: MemberId, out: _Outgoing, count: int) -> None:
+    def _go_on_repeating(self, now: float, to: MemberId, out: _Outgoing, count: int) -> int:
         first = max(out.repeated + 1, out.base)
         last = min(out.repeat_to, out.base + count - 1)
+        size = 0
         for number, message in zip(
             range(first, last + 1), islice(out.messages, first - out.base, None), strict=False
         ):
             self._put(now, to, out, number, message)
             self.repeated += 1
+            size += len(message.body) + _MESSAGE_BYTES
         out.repeated = max(out.repeated, last)
+        return size
 
     def _on_ack(self, now: float, sender: MemberId, connection: int, number: int) -> None:
         out = self._out.get(sender)

@@ -15,8 +15,9 @@ Source: the logical address design and the RELAY design (docs/relay.md).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from isthmus_router.core.terms import Outcome
@@ -42,7 +43,7 @@ from isthmus_router.groups.views import View
 from isthmus_router.relay.port import BridgePort
 from isthmus_router.relay.relay import Relay
 from isthmus_router.relay.sites import GlobalView, SiteState
-from isthmus_router.sites.port import SiteMember, SiteUser
+from isthmus_router.sites.port import MOST_ANSWERS, SiteMember, SiteUser
 from isthmus_router.sites.settings import MemberObserver, MemberSettings
 from isthmus_router.sites.snapshot import MemberSnapshot
 
@@ -61,6 +62,13 @@ _OF_MEMBERS = _STREAMS | _UNICAST | _RELAY
 """Taken from members of the view only."""
 _REFUSED_SECONDS = 10.0
 """Between two lines of the log about frames of members that may not send them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Token of one."""
+
+    to: MemberId
 
 
 class Member:
@@ -105,6 +113,8 @@ class Member:
         """Tokens by the number of the batch that must be protected first."""
         self._refused: deque[object] = deque()
         """Tokens of messages to one member for which there was no room."""
+        self._answers: Counter[MemberId] = Counter()
+        """By the member that they wait for."""
         self._leaving = False
 
     # Stack: start, end and time
@@ -289,10 +299,18 @@ class Member:
         if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
             self._refused.append(token)
 
+    def answer(self, member: MemberId, message: GroupMessage) -> None:
+        """Implements SitePort."""
+        if self._answers[member] < MOST_ANSWERS:
+            self._answers[member] += 1
+            self.send_to(member, message, _Answer(member))
+
     def _tell_refused(self) -> None:
         while self._refused:
             token = self._refused.popleft()
-            if self.user is not None:
+            if isinstance(token, _Answer):
+                self.outcome(self._clock(), token, False, "")
+            elif self.user is not None:
                 self.user.failed(token, Outcome.RELEASED)
 
     def positions(self) -> dict[MemberId, int]:
@@ -449,6 +467,11 @@ class Member:
 
     def outcome(self, now: float, token: object, delivered: bool, reason: str) -> None:
         """Implements UnicastUser."""
+        if isinstance(token, _Answer):
+            self._answers[token.to] -= 1
+            if not self._answers[token.to]:
+                del self._answers[token.to]
+            return
         if self.user is None or token is None:
             return
         if delivered:
@@ -463,7 +486,9 @@ class Member:
         self._observer.event(
             "site changed", trouble=state is SiteState.UNREACHABLE, site=site, state=state.value
         )
-        self.unicasts.route_changed(now)
+        if state is SiteState.UP:
+            ids = (member.id for member in self._members.values() if member.site == site)
+            self.unicasts.route_changed(now, ids)
 
     def global_view(self, now: float, view: GlobalView) -> None:
         """Implements RelayUser."""

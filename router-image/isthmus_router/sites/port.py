@@ -42,6 +42,9 @@ class FaceSettings:
     """Where applications receive that give others the state."""
 
 
+MOST_ANSWERS = 64
+
+
 class SitePort(Protocol):
     """The member."""
 
@@ -61,6 +64,9 @@ class SitePort(Protocol):
 
         Of a `token` the face is told once: `protected` when the member has it, or `failed`.
         """
+
+    def answer(self, member: MemberId, message: GroupMessage) -> None:
+        """As `send_to`, what the member can do without: not while `MOST_ANSWERS` of these wait for it."""
 
     def positions(self) -> dict[MemberId, int]:
         """Per origin, the number up to which its batches are delivered here. Not to be asked while they are."""

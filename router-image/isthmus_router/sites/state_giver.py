@@ -109,7 +109,8 @@ class StateGiver:
         if last:
             del self._requests[name]
         part = Part(request.ask.request, last, request.positions if last else {}, payload)
-        self._send(request, part, None if delivery is None else [delivery])
+        token = None if delivery is None else [delivery]
+        self._site.send_to(request.asker.id, GroupMessage(STATE, encode_state(part)), token)
         return None
 
     def link_gone(self, link: Link) -> None:
@@ -200,10 +201,9 @@ class StateGiver:
         self._refuse(request, reason)
 
     def _refuse(self, request: _Request, reason: str) -> None:
-        self._send(request, No(request.ask.request, reason), None)
-
-    def _send(self, request: _Request, what: No | Part, token: object | None) -> None:
-        self._site.send_to(request.asker.id, GroupMessage(STATE, encode_state(what)), token)
+        """Who hears nothing asks another one after a while."""
+        no = encode_state(No(request.ask.request, reason))
+        self._site.answer(request.asker.id, GroupMessage(STATE, no))
 
 
 def _has_more(payload: bytes) -> bool:

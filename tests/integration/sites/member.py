@@ -47,6 +47,9 @@ class LoneMember:
         """There is only this one."""
         self._loop.call_soon(self._received, message, token)
 
+    def answer(self, member: MemberId, message: GroupMessage) -> None:
+        """Nobody asks for the state."""
+
     def positions(self) -> dict[MemberId, int]:
         """Nobody asks for the state."""
         return {}

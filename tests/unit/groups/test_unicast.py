@@ -439,3 +439,50 @@ def test_senders_that_have_gone_give_way_to_new_ones() -> None:
     early(member, others[3], 1, 1)
     assert others[3] in member.unicasts._in
     assert first not in member.unicasts._in
+
+
+def test_much_that_is_not_acknowledged_is_repeated_in_steps_when_a_route_changes() -> None:
+    network = Network()
+    sender = Member(network, 1, UnicastSettings())
+    others = [Member(network, index, UnicastSettings()) for index in range(2, 202)]
+    network.cut = True
+    for other in others:
+        for number in range(100):
+            sender.say(other, str(number))
+    network.run(0.1)
+    sender.sent.clear()
+    unicasts = sender.unicasts
+    unicasts.route_changed(network.now, [other.id for other in others[:100]])
+    assert not sender.sent
+    steps = 0
+    while unicasts.deadline <= network.now:
+        before = sender.sent[Kind.UNICAST]
+        unicasts.on_time(network.now)
+        assert sender.sent[Kind.UNICAST] - before < 600
+        steps += 1
+    assert 1 < steps <= 10
+    assert sender.sent[Kind.UNICAST] == 100 * 8, "to those alone"
+    network.cut = False
+    unicasts.route_changed(network.now)
+    while unicasts.deadline <= network.now:
+        unicasts.on_time(network.now)
+    network.run(0.05)
+    assert all(other.texts(sender) == list(map(str, range(100))) for other in others)
+
+
+def test_a_member_that_fails_before_its_turn_to_be_repeated_to_is_passed_over() -> None:
+    network = Network()
+    sender = Member(network, 1, UnicastSettings())
+    others = [Member(network, index, UnicastSettings()) for index in range(2, 202)]
+    network.cut = True
+    for other in others:
+        for number in range(10):
+            sender.say(other, str(number))
+    sender.unicasts.route_changed(network.now)
+    sender.unicasts.on_time(network.now)
+    for other in others:
+        sender.unicasts.gone(network.now, other.id, "left")
+    sender.sent.clear()
+    sender.unicasts.on_time(network.now)
+    assert not sender.sent
+    assert sender.unicasts.deadline > network.now

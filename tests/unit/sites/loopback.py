@@ -63,6 +63,9 @@ class LoopbackSite:
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         self.sent.append((member, message, token))
 
+    def answer(self, member: MemberId, message: GroupMessage) -> None:
+        self.send_to(member, message, None)
+
     def texts(self) -> list[str]:
         """Bodies of all that was published."""
         return [body(message.payload) for messages, _ in self.published for message in messages]

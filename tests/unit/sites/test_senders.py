@@ -21,6 +21,7 @@ from isthmus_router.relay.messages import BridgeKind, Unicast, pack, pack_unicas
 from isthmus_router.relay.site_acks import encode_site_acks
 from isthmus_router.relay.site_table import Told, told_fields
 from isthmus_router.relay.sites import SiteReport, SiteState
+from isthmus_router.sites.port import MOST_ANSWERS
 
 STRANGER = member_id(b"stranger" * 2)
 REMOTE = member_id(b"remote--" * 2)
@@ -334,3 +335,47 @@ def test_positions_of_unknown_origins_leave_room_for_streams(net: Net) -> None:
     origins = [(member_id(next(numbers).to_bytes(16, "big")), 5) for _ in range(most)]
     give(target, liar.id, Kind.POSITIONS, wire.encode_positions(origins))
     assert target.member.streams.snapshot().streams <= most // 2 + 1
+
+
+def test_few_answers_wait_for_a_member_that_acknowledges_none(net: Net) -> None:
+    """The others are dropped, and messages of clients are not counted among them."""
+    node, other, honest = net.named("nyc1"), net.named("sfo1"), net.named("sfo2")
+    member = node.member
+    other.process.alive = False
+    for _ in range(MOST_ANSWERS + 10):
+        member.answer(other.id, GroupMessage("", b"no"))
+    assert member.unicasts.waiting == MOST_ANSWERS
+    sent = node.send_to(other.id, b"client")
+    member.answer(honest.id, GroupMessage("", b"no"))
+    member.answer(node.id, GroupMessage("", b"no"))
+    net.world.run(1.0)
+    assert [text for _, text in honest.replies] == [text for _, text in node.replies] == [b"no"]
+    assert sent.accepted is None
+    net.world.run(60.0)
+    assert not node.member.unicasts.waiting
+    assert not member._answers
+    assert sent.failed is not None
+
+
+def test_answers_for_which_there_is_no_room_are_told_to_no_client(net: Net) -> None:
+    node, other = net.named("nyc1"), net.named("sfo1")
+    other.process.alive = False
+    while node.member.unicasts.send(node.now, other.id, b"x" * 1000, None):
+        pass
+    node.member.answer(other.id, GroupMessage("", b"x" * 1000))
+    node.member.flush(node.now)
+    assert not node.member._answers
+
+
+def test_a_site_that_changes_has_messages_to_its_own_members_repeated(net: Net) -> None:
+    node, here, there = net.named("nyc1"), net.named("nyc2"), net.named("sfo1")
+    for to in (here, there):
+        to.process.alive = False
+        node.send_to(to.id, b"hello")
+    net.world.run(0.01)
+    due = {to: out.due for to, out in node.member.unicasts._out.items()}
+    node.member.site_changed(node.now, "sfo", SiteState.SUSPECT)
+    assert {to: out.due for to, out in node.member.unicasts._out.items()} == due
+    node.member.site_changed(node.now, "sfo", SiteState.UP)
+    assert node.member.unicasts._out[here.id].due == due[here.id]
+    assert node.member.unicasts._out[there.id].due == node.now
