@@ -461,11 +461,21 @@ class AmqpConnection(ConnectionState):
 
     def break_off(self, condition: Condition) -> None:
         """Send a close frame and read nothing more: what the peer has sent would corrupt the state of the engine."""
-        if self.closed or self.peer_left:
+        if self.closed:
+            return
+        of_transport = lib.pn_transport_condition(self.transport)
+        if self.peer_left:
+            if condition_of(of_transport) is None:
+                self.abort(f"{condition.name}: {condition.description}")
             return
         self.close_reason = f"{condition.name}: {condition.description}"
-        set_condition(lib.pn_transport_condition(self.transport), condition.name, condition.description)
+        set_condition(of_transport, condition.name, condition.description)
         lib.pn_transport_close_tail(self.transport)
+        if condition_of(of_transport) == (condition.name, condition.description, None):
+            # The engine has not added anything to that: it waits for the rest of a frame. It would go on with what it
+            # has, and send no close frame.
+            self.finish()
+            return
         self.leave_core()
         lib.pn_collector_release(self.collector)
         self.driver.touch(self)

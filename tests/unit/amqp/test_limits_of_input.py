@@ -157,3 +157,19 @@ def test_a_client_that_leaves_a_thousand_answers_unread_is_read_no_further(
     side.tick()
     assert side.closed
     assert "idle" in side.close_reason or "timeout" in side.close_reason
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_nothing_is_written_after_a_transfer_backwards_and_a_part_of_a_frame(rig: Rig, aborted: bool) -> None:
+    """The engine would wait for the rest of the frame, and go on with deliveries that are mixed up."""
+    client = peer(rig)
+    client.say(attach("in", 0, receiver=True, address="here"))
+    client.flow(0, 0, 10, False, 0)
+    rig.settle_down()
+    before = len(client.heard)
+    fields = [UInt(0), UInt(0), b"t", UInt(0), False, None, None, None, None, aborted]
+    client.say(frame(TRANSFER, fields, MESSAGE) + frame(CLOSE, [])[:-1])
+    rig.settle_down()
+    assert client.router_side.closed
+    assert client.router_side.close_reason.startswith("amqp:not-allowed")
+    assert len(client.heard) == before
