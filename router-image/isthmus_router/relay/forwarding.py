@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
 from isthmus_router.groups.identity import MemberId
@@ -26,8 +27,8 @@ LITTLE_BACKLOG = 256 << 10
 FRAME_BYTES = 64
 """What a frame adds to its body, about."""
 MOST_OF_SITE = 1 << 20
-"""Bytes that a site has added to what waits for a member since less than `LITTLE_BACKLOG` did; then nothing of that
-site is put behind them."""
+"""Bytes that a site may add to what waits for a member in `SHARE_SECONDS`, unless less than `LITTLE_BACKLOG` waits."""
+SHARE_SECONDS = 1.0
 
 
 class Forwarding:
@@ -52,8 +53,8 @@ class Forwarding:
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
         self._oldest: tuple[MemberId, ...] = ()
-        self._added: dict[MemberId, Counter[str]] = {}
-        """Bytes from each site, for members of this one for whom much waits."""
+        self._added: dict[MemberId, tuple[float, Counter[str]]] = {}
+        """Bytes from each site since that time, for members of this one for whom much waits."""
         self.dropped = 0
 
     def view_installed(self, view: View, relays: tuple[MemberId, ...], oldest: tuple[MemberId, ...]) -> None:
@@ -109,18 +110,19 @@ class Forwarding:
             self._user.forwarded(now, unicast.kind, unicast.source, unicast.body)
         elif self._view is None or unicast.destination not in self._view:
             return False
-        elif self._may_add(site, unicast):
+        elif self._may_add(now, site, unicast):
             self._port.send(now, unicast.destination, Kind.FORWARD, pack_unicast(unicast))
         else:
             self.dropped += 1
         return True
 
-    def _may_add(self, site: str, unicast: Unicast) -> bool:
+    def _may_add(self, now: float, site: str, unicast: Unicast) -> bool:
         """Whether a site may have one more frame wait for a member, as others need room too."""
         member = unicast.destination
-        if self._user.backlog(member) < LITTLE_BACKLOG:
-            self._added.pop(member, None)
-        added = self._added.setdefault(member, Counter())
+        since, added = self._added.get(member, (-inf, Counter()))
+        if now >= since + SHARE_SECONDS or self._user.backlog(member) < LITTLE_BACKLOG:
+            added = Counter()
+            self._added[member] = now, added
         if added[site] >= MOST_OF_SITE:
             return False
         added[site] += len(unicast.body) + FRAME_BYTES

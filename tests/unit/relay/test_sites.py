@@ -14,7 +14,7 @@ from isthmus_router.groups.identity import member_id
 from isthmus_router.groups.streams.streams import MOST_UNKNOWN, UNKNOWN_SECONDS
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View, ViewId
-from isthmus_router.relay.forwarding import LITTLE_BACKLOG, MOST_OF_SITE
+from isthmus_router.relay.forwarding import LITTLE_BACKLOG, MOST_OF_SITE, SHARE_SECONDS
 from isthmus_router.relay.messages import (
     BridgeKind,
     pack,
@@ -542,6 +542,13 @@ def test_a_site_has_little_wait_for_a_member_and_others_find_room() -> None:
     world.run(0.2)
     sources = [source for _, source, _ in member.unicasts]
     assert (sources.count(flooding.id), sources.count(other.id)) == (4, 1)
+    world.run(SHARE_SECONDS)
+    flooding.relay.forward(world.now, member.id, Kind.UNICAST, b"later")
+    world.run(0.2)
+    assert member.unicasts[-1] == (Kind.UNICAST, flooding.id, b"later")
+    for _ in range(4):
+        flooding.relay.forward(world.now, member.id, Kind.UNICAST, body)
+    world.run(0.2)
     relay.backlogs[member.id] = LITTLE_BACKLOG - 1
     flooding.relay.forward(world.now, member.id, Kind.UNICAST, b"again")
     world.run(0.2)
