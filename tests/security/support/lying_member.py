@@ -9,7 +9,7 @@ from pathlib import Path
 
 from isthmus_router import __main__
 from isthmus_router.groups.frames import Kind
-from isthmus_router.groups.identity import member_id
+from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.messages import Unicast, pack_unicast
 from isthmus_router.relay.relay import Relay
 
@@ -24,7 +24,7 @@ def _lie(relay: Relay, now: float) -> None:
     if done.exists() or not job.exists():
         return
     lie = json.loads(job.read_text())
-    source, to = (member_id(bytes.fromhex(lie[name])) for name in ("source", "to"))
+    source, to = (MemberId(bytes.fromhex(lie[name])) for name in ("source", "to"))
     if lie["kind"] == "ack":
         bodies = [struct.pack(">QQ", c, n) for c in range(1, 5) for n in range(1, 100)]
         kind = Kind.UNICAST_ACK
