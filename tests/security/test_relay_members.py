@@ -170,7 +170,7 @@ def test_lists_of_a_member_do_not_stop_the_clients(
 
 def identity_of(router: Router, name: str) -> MemberId:
     members = router.status()["relay"]["members"]
-    return member_id(bytes.fromhex(next(each["id"] for each in members if each["name"] == name)))
+    return MemberId(bytes.fromhex(next(each["id"] for each in members if each["name"] == name)))
 
 
 def refused(router: Router) -> float:

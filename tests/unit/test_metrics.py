@@ -31,7 +31,6 @@ MEMBER = MemberSnapshot(
     62,
     63,
     64,
-    65,
 )
 SNAPSHOT = MetricsSnapshot(
     router_id="A",
@@ -152,7 +151,7 @@ def test_values_of_a_member_of_a_site() -> None:
         ("connections",): 5,
         ("transport_events_total", ("event", "lost")): 71,
         ("transport_events_total", ("event", "misdirected")): 63,
-        ("transport_events_total", ("event", "refused_frame")): 65,
+        ("transport_events_total", ("event", "refused_frame")): 64,
         ("transport_events_total", ("event", "malformed_bridge")): 34,
         ("unresolved_frames_total", ("result", "expired")): 53,
         ("unicast_waiting_messages",): 61,
