@@ -472,8 +472,8 @@ class AmqpConnection(ConnectionState):
         set_condition(of_transport, condition.name, condition.description)
         lib.pn_transport_close_tail(self.transport)
         if condition_of(of_transport) == (condition.name, condition.description, None):
-            # The engine has not added anything to that: it waits for the rest of a frame. It would go on with what it
-            # has, and send no close frame.
+            # An engine that stops adds to the condition. This one waits for the rest of a frame: it would go on with
+            # its deliveries, and send no close frame.
             self.finish()
             return
         self.leave_core()

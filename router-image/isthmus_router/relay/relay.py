@@ -91,7 +91,7 @@ class Relay:
         self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
         self._ahead: dict[MemberId, dict[str, int]] = {}
-        """What sites have acknowledged of origins, and this member does not have yet."""
+        """By origin and site: the highest acknowledged batch, while this member does not have it."""
         """The session that each site's outlet uses."""
         self.configure(0.0, settings)
 
@@ -479,8 +479,11 @@ class Relay:
         self._pace(now)
 
     def _note(self, now: float, site: str, origin: MemberId, number: int, last: int) -> None:
-        """A site has acknowledged so much of an origin, of which `last` is the last batch here. Members are told no
-        more than that: a site may have got more by another relay, or have made it up."""
+        """A site has acknowledged the batches of an origin up to `number`. This member has those up to `last`.
+
+        It tells other members of no batch that it does not have: the site may have received that batch from another
+        relay, or may have made up the number.
+        """
         if number > last and origin != self._id:
             self._ahead.setdefault(origin, {})[site] = number
             number = last

@@ -440,7 +440,10 @@ class Streams:
 
     def _assign(self, stream: Stream, site: str) -> None:
         """The stream is of that site."""
-        self._of_sites[stream.log.site] -= 1
+        before = stream.log.site
+        self._of_sites[before] -= 1
+        if self._of_sites[before] <= 0:
+            del self._of_sites[before]
         self._of_sites[site] += 1
         stream.log.site = site
 
