@@ -1,21 +1,32 @@
-"""A client attaches to a container with the container id and the link name of another user.
+"""Names of routed links: of other users, and of very many clients that use the same one.
 
 A container knows a durable subscription by the name of its link. The client with this name receives the messages.
 """
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.integration.support.by_hand import ByHand, attach_frame, begin_frame, open_frame
 from tests.integration.support.client import Clients
 from tests.integration.support.container import Container
 from tests.integration.support.link_routes import await_containers
 from tests.integration.support.passwords import PASSWORD, use_database
 from tests.integration.support.policies import ALICE, BOB
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import AMQP_HEADER
 from tests.integration.support.routers import Routers, listener
-from tests.security.support.canary import Canary
+from tests.security.support.canary import Canary, main_thread_cpu
+from tests.security.support.frames import detach
+from tests.security.support.small_container import SmallContainer
+
+CONNECTIONS, TIMES = 800, 50
+LONG_NAME = "x" * 14_000
+MOST_CPU_OF_LINK = 0.002
+"""CPU seconds for a link that comes and goes. Where all names in use are tried, 0.006 s."""
 
 
 def test_the_name_of_a_link_of_another_user(routers: Routers, passwords: Path, clients: Clients) -> None:
@@ -50,3 +61,35 @@ def test_the_name_of_a_link_of_another_user(routers: Routers, passwords: Path, c
     assert mine not in forged
     assert forged[1] == "mine@shop"
     canary.report.check(at_least=1)
+
+
+def test_very_many_clients_with_one_long_name(routers: Routers) -> None:
+    port = free_port()
+    route = ("linkRoute", {"prefix": "q", "direction": "in", "containerId": "broker"})
+    router = routers.start(
+        "A", listener(port, "route-container", name="brokers"), route, idleTimeoutSeconds=0
+    )
+    attach = attach_frame(LONG_NAME, 0, receiver=False, target="q")
+    opened = open_frame("same", "localhost")
+    with SmallContainer(port, handle_max=255, channel_max=1000) as container, ExitStack() as connections:
+        await_containers(router, 1, 0)
+        with Canary(router) as canary:
+            for _ in range(CONNECTIONS):
+                client = connections.enter_context(socket.create_connection(("localhost", router.port)))
+                client.sendall(AMQP_HEADER + opened + begin_frame() + attach)
+            container.wait(lambda: len(container.links) == CONNECTIONS)
+            names = set(container.links.values())
+            one = connections.enter_context(ByHand(router.port, opened=opened))
+            before = main_thread_cpu(router.pid)
+            for _ in range(TIMES):
+                one.send(attach)
+                container.wait(lambda: len(container.links) > CONNECTIONS)
+                one.send(detach(0))
+                container.wait(lambda: len(container.links) == CONNECTIONS)
+            spent = (main_thread_cpu(router.pid) - before) / TIMES
+    canary.report.check()
+    assert names == {
+        f"{LONG_NAME}@same",
+        *(f"{LONG_NAME}@same.{number}" for number in range(2, CONNECTIONS + 1)),
+    }
+    assert spent < MOST_CPU_OF_LINK, spent

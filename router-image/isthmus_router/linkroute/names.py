@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from secrets import token_hex
 from urllib.parse import quote, unquote
 
 from isthmus_router.core.model import Connection
@@ -22,6 +23,13 @@ _END = "//"
 _USER = "@user="
 _ENDS_WITH_USER = re.compile(f"{_USER}[^@]*", re.DOTALL)
 _ROUTER_PRODUCTS = frozenset({"isthmus-router", "qpid-dispatch-router"})
+_NO_NUMBERS = 0b11
+"""Numbers start at 2."""
+MOST_TRIED = 8
+"""Numbers that are tried for a link. If other links have all of these in names of their own, the link gets a random
+suffix in place of a number."""
+
+_Key = tuple[Connection, Direction, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +83,46 @@ class RouteName:
 
 
 class NamesInUse:
-    """Names of the routed links that this router has attached: each is used once on a connection and direction."""
+    """Names of the routed links that this router has attached: each is used once on a connection and direction.
+
+    A link whose name is in use gets the smallest free number after it. Finding it costs the same for many links with
+    this name as for few, apart from a bit for each.
+    """
 
     def __init__(self) -> None:
-        self._used: set[tuple[Connection, Direction, str]] = set()
+        self._used: dict[_Key, int] = {}
+        """The number at the end of each; 0 if this class has given none."""
+        self._numbers: dict[_Key, int] = {}
+        """For names of which several links want the same: bit N is set while number N is given."""
 
     def take(self, connection: Connection, direction: Direction, name: str) -> str:
         """The name, with a number after it if a link that is still there has it (a client with two connections)."""
-        free, number = name, 1
-        while (connection, direction, free) in self._used:
-            number += 1
+        wanted = (connection, direction, name)
+        if wanted not in self._used:
+            self._used[wanted] = 0
+            return name
+        given = taken = self._numbers.get(wanted, _NO_NUMBERS)
+        for _ in range(MOST_TRIED):
+            bit = ~taken & (taken + 1)
+            number = bit.bit_length() - 1
             free = f"{name}.{number}"
-        self._used.add((connection, direction, free))
+            if (connection, direction, free) not in self._used:
+                self._numbers[wanted] = given | bit
+                break
+            taken |= bit  # a link has this as its own name
+        else:
+            free, number = f"{name}.{token_hex(8)}", 0
+        self._used[connection, direction, free] = number
         return free
 
     def free(self, connection: Connection, direction: Direction, name: str) -> None:
         """The link is gone."""
-        self._used.discard((connection, direction, name))
+        number = self._used.pop((connection, direction, name), 0)
+        if not number:
+            return
+        wanted = (connection, direction, name.removesuffix(f".{number}"))
+        given = self._numbers[wanted] & ~(1 << number)
+        if given == _NO_NUMBERS:
+            del self._numbers[wanted]
+        else:
+            self._numbers[wanted] = given

@@ -486,7 +486,10 @@ class Network:
                 assert half in half.connection.links
                 assert half.partner is routed.link(routed.half(half).other)
             far = {routed.far: routed.declaration for routed in routing.routed.values()}
-            assert routing._names._used == {(link.connection, link.direction, link.name) for link in far}
+            names = routing._names
+            assert names._used.keys() == {(link.connection, link.direction, link.name) for link in far}
+            given = sum(numbers.bit_count() - 2 for numbers in names._numbers.values())
+            assert given == sum(number > 0 for number in names._used.values())
             for entry in routing.sections.values():
                 there = {link for links in entry.destinations.values() for link in links}
                 assert there == {link for link, of in far.items() if of is entry}
