@@ -19,8 +19,10 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
+from .bodies import retained
 from .cluster import ApiError, Cluster, Manifest
 from .contests import MAX_PAUSE_SECONDS, Contests
+from .digests import fingerprint, is_digested
 from .fields import is_applied
 from .holds import Holds
 from .model import Problem
@@ -91,6 +93,11 @@ def by_controller(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
         if owner is not None:
             found.setdefault(str(owner.get("uid")), []).append(manifest)
     return found
+
+
+def is_deleting(manifest: Manifest) -> bool:
+    """Whether somebody has deleted the object, which remains until its finalizers are removed."""
+    return manifest["metadata"].get("deletionTimestamp") is not None
 
 
 def owner_reference(owner: Owner | SslProfile) -> dict[str, Any]:
@@ -223,7 +230,7 @@ def superfluous(
         # Ledgers are Secrets. Anybody who may create an object of another kind can give it the label.
         if key[0] == "Secret" and LABEL_PROFILE in (manifest["metadata"].get("labels") or {}):
             continue
-        if manifest["metadata"].get("deletionTimestamp") is None:
+        if not is_deleting(manifest):
             yield key
 
 
@@ -293,6 +300,7 @@ class Applier:
         Pods must not run with what belongs to somebody else: their workload then stays as it is, or is not made."""
         outcome = Outcome()
         usable = True
+        mine = {identity(item): item for item in children}
         for key, other in beside.items():
             usable = await self._look(other, key, live.get(key), outcome) and usable
         for manifest in desired:
@@ -303,7 +311,12 @@ class Applier:
                 usable = False
         if not usable:
             return outcome
-        mine = {identity(item): item for item in children}
+        unwanted = mine.keys() - set(map(identity, desired))
+        outcome.problems += [
+            _deleting(key, mine[key])
+            for key in sorted(unwanted)
+            if key[0] in _NEEDED and is_deleting(mine[key])
+        ]
         gone = list(superfluous(mine, map(identity, desired), owner))
         await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
         return outcome
@@ -333,10 +346,18 @@ class Applier:
         key = identity(desired)
         try:
             live = await self._judged(owner, key, live)
+            settled = self._is_settled(desired, live)
+            if not settled and live is not None and is_digested(live):
+                live = await self._judged(owner, key, None)
+                settled = self._is_settled(desired, live)
+                if settled and live is not None:
+                    self._accepted[live["metadata"]["uid"]] = _applied_hash(desired), fingerprint(live)
         except (ApiError, _ForeignError) as error:
             outcome.problems.append(_problem(key, error))
             return False
-        if self._is_settled(desired, live):
+        if live is not None and is_deleting(live):
+            outcome.problems.append(_deleting(key, live))
+        if settled:
             self._held.remove(key)
             if self._contests.is_contested(key):
                 outcome.problems.append(_contested(key))
@@ -408,16 +429,12 @@ class Applier:
     def _accept(self, desired: Manifest, answer: Manifest) -> None:
         """The API server has made `answer` of `desired`."""
         self._accepted[answer["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(answer))
-        self._answers[identity(desired)] = answer
+        self._answers[identity(desired)] = dict(retained(answer, desired["kind"]))
         self._made[identity(desired)] = _applied_hash(desired), answer["metadata"]["uid"]
 
     def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
-        """Whether there is nothing to do: the object is as it should be, or it goes."""
-        if live is None:
-            return False
-        if live["metadata"].get("deletionTimestamp") is not None:
-            return True
-        return is_applied(live["metadata"]) and self._is_current(desired, live)
+        """Whether there is nothing to do: the object is as it should be."""
+        return live is not None and is_applied(live["metadata"]) and self._is_current(desired, live)
 
     def _is_current(self, desired: Manifest, live: Manifest) -> bool:
         if desired["kind"] == "Job":
@@ -474,6 +491,16 @@ def _unwritten(key: Identity, error: ApiError) -> Problem:
     return Problem("ApplyFailed", f'{key[0]} "{key[1]}": {error}', transient=not error.concerns_object)
 
 
+def _deleting(key: Identity, live: Manifest) -> Problem:
+    """That an object cannot be made as long as the one that is being deleted is there."""
+    held = ", ".join(map(str, live["metadata"].get("finalizers") or ()))
+    why = f"finalizers hold it: {held}. Remove them" if held else "it is not gone yet. Wait until it is gone"
+    text = (
+        f'{key[0]} "{key[1]}" is being deleted, and {why}; if it is needed, the operator then makes a new one'
+    )
+    return Problem("ObjectDeleting", text, transient=False)
+
+
 def _contested(key: Identity) -> Problem:
     text = (
         f'{key[0]} "{key[1]}": another writer changes or deletes it each time after the operator has written it. The '
@@ -485,13 +512,3 @@ def _contested(key: Identity) -> Problem:
 
 def _applied_hash(manifest: Manifest) -> str:
     return str((manifest["metadata"].get("annotations") or {}).get(ANNOTATION_APPLIED, ""))
-
-
-def fingerprint(manifest: Manifest) -> str:
-    """Hash of an object without what changes by itself."""
-    metadata = {
-        key: value
-        for key, value in manifest["metadata"].items()
-        if key not in {"resourceVersion", "managedFields", "generation", "deletionTimestamp"}
-    }
-    return digest(canonical({**{k: v for k, v in manifest.items() if k != "status"}, "metadata": metadata}))

@@ -2,17 +2,19 @@
 
 The API server sends whole objects, and kopf holds what it is processing. A tenant decides how many there are and how
 large they are, and whether they have the label by which the operator watches them, so each one is reduced right after
-it is decoded. An object that the operator has made for a resource is retained as it is: it is compared with what it
-should be.
+it is decoded. An object that the operator has made for a resource is compared with what it should be, so it is retained
+as it is, or with the digest of its content if it is large.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .digests import digested, is_digested
+from .fields import UNCLAIMED, is_applied
 from .names import (
+    ANNOTATION_APPLIED,
     ANNOTATION_RUN,
     ANNOTATION_SYNC,
     LABEL_COMPONENT,
@@ -28,25 +30,20 @@ from .names import (
     secrets_of,
 )
 from .resources.base import GROUP, PAUSED_ANNOTATION
-from .resources.pods import MAX_POD_VALUES, values
+from .resources.pods import values
+from .specs import text_bytes
 
 POD_KINDS = ("Pod", "ReplicaSet")
 """Kinds that controllers make for workloads of the operator. They have its label, which anybody may give them."""
 
-MAX_CHILD_VALUES = 2 * MAX_POD_VALUES
-"""In an object of the operator. The largest has a pod template and about 200 values more."""
-
 MAX_RUN_VALUES = 200
 """In what is retained of the status of a Job that a CronJob has made. Kubernetes sets less than 100."""
-MAX_CLAIM_VALUES = 500
-"""In a PersistentVolumeClaim, which has no owner: there may be any number of them. The operator sets less than 50."""
-
 _MANY = frozenset({"Service", "PersistentVolumeClaim", "Job"})
 """Kinds of which a resource may have any number of objects, so that names do not bound those that somebody forges. The
 operator may not delete objects of some kinds, and deletes none of a paused resource."""
-MAX_BYTES = 32 * 1024
-"""Of the text of an object of these kinds. A Service and a claim have less than a tenth; a larger Job is not compared
-with what it should be."""
+MAX_BYTES = 64 * 1024
+"""Memory of an object that is retained as it is. The objects of useful resources take less than half. A Service and a
+claim take less than a fifth; a larger Job is not compared with what it should be."""
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _LABELS = (
@@ -54,7 +51,7 @@ _LABELS = (
     *(LABEL_ROUTER, LABEL_COMPONENT),
 )
 _MAX_OWNER_BYTES = 2048
-"""Of the text of an owner: its fields have less than 600 characters."""
+"""Memory of an owner: its six fields have less than 600 characters."""
 _MAX_TYPE = 253
 """Characters of the type of a Secret, of which the API server allows 1 MiB."""
 _MAX_SYNC = 256
@@ -64,7 +61,7 @@ _RUN_STATUS = ("startTime", "completionTime", "failed", "conditions")
 MAX_ANNOTATION = 256
 """Characters of an annotation of a resource. The operator retains the digest of a longer one, to see changes."""
 MAX_FINALIZERS = 16
-"""Of a resource. They are in its status after its deletion."""
+"""Of a resource, and of an object of the operator. They are in a status after a deletion."""
 _POD_STATUS = ("phase", "podIP", "reason")
 _CONDITION = ("type", "status", "reason", "message")
 _CONDITIONS = ("Ready", "PodScheduled")
@@ -72,9 +69,9 @@ _CONTAINER = ("name", "state", "lastState")
 
 
 def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """`manifest`, an object of this kind, as it is if the operator has made it for a resource, and it is not being
-    deleted. Otherwise without its content, and of its metadata only what tells whether a resource may use it, and whose
-    it is.
+    """`manifest`, an object of this kind, as it is if the operator has made it for a resource. If it is large, or is
+    being deleted, it has the digest of its content in place of its content. An object of somebody else has no content,
+    and of its metadata only what tells whether a resource may use it, and whose it is.
 
     A forged owner does not help: Kubernetes deletes an object whose owner does not exist, and for one that exists the
     name of the object has to be one that the operator gives, or the object has to be small."""
@@ -83,8 +80,12 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         return manifest
     owner = _controller(metadata)
     labels = metadata.get("labels") or {}
-    if labels.get(LABEL_MANAGED_BY) == MANAGER and _is_kept(manifest, kind, owner, metadata, labels):
-        return manifest
+    is_made = labels.get(LABEL_MANAGED_BY) == MANAGER and _is_made(kind, owner, metadata, labels)
+    is_deleting = "deletionTimestamp" in metadata
+    if is_made:
+        whole = _without_settled_owners(manifest, metadata)
+        if is_digested(whole) or (not is_deleting and text_bytes(whole) <= MAX_BYTES):
+            return whole
     short: dict[str, Any] = {key: metadata[key] for key in _METADATA if key in metadata}
     short["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     if owner is not None:
@@ -94,6 +95,8 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         kept |= _part(manifest, ("type",))
     if kind == "Job":
         kept |= _run(manifest)
+    if is_made and (is_deleting or kind not in _MANY):
+        return digested(manifest, {**_state(manifest), **kept, "metadata": short | _marks(metadata)})
     if kind == "Pod":
         sync = (metadata.get("annotations") or {}).get(ANNOTATION_SYNC)
         short["annotations"] = {ANNOTATION_SYNC: sync} if sync and len(sync) <= _MAX_SYNC else {}
@@ -120,30 +123,41 @@ def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The controller of an object. None: there is none, or it is larger than a valid one."""
     references = metadata.get("ownerReferences") or ()
     owner = next((item for item in references if item.get("controller")), None)
-    return owner if owner is None or _is_small(owner, _MAX_OWNER_BYTES) else None
+    return owner if owner is None or text_bytes(owner) <= _MAX_OWNER_BYTES else None
 
 
-def _is_kept(
-    manifest: Mapping[str, Any],
-    kind: str,
-    owner: Mapping[str, Any] | None,
-    metadata: Mapping[str, Any],
-    labels: Mapping[str, Any],
+def _is_made(
+    kind: str, owner: Mapping[str, Any] | None, metadata: Mapping[str, Any], labels: Mapping[str, Any]
 ) -> bool:
-    """Whether the object is what the operator makes, and small enough."""
-    if "deletionTimestamp" in metadata:
-        return False
+    """Whether the object is one that the operator makes."""
     if kind in POD_KINDS:
         return False
-    if owner is not None:
-        made, most = _is_made_for(owner, kind, metadata), MAX_CHILD_VALUES
-    else:  # a claim outlives its FlowLog
-        made, most = kind == "PersistentVolumeClaim" and LABEL_FLOW_LOG in labels, MAX_CLAIM_VALUES
-    # A pod template has as many managed fields as values; their number has a bound of its own.
-    rest = {key: item for key, item in metadata.items() if key != "managedFields"}
-    if not made or values({**manifest, "metadata": rest}, most) > most:
-        return False
-    return kind not in _MANY or _is_small(manifest)
+    if owner is None:  # a claim outlives its FlowLog
+        return kind == "PersistentVolumeClaim" and LABEL_FLOW_LOG in labels
+    return _is_made_for(owner, kind, metadata)
+
+
+def _without_settled_owners(manifest: Mapping[str, Any], metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object without the owners of its fields, unless the operator has to claim some."""
+    if "managedFields" not in metadata or not is_applied(metadata):
+        return manifest
+    return {**manifest, "metadata": {key: item for key, item in metadata.items() if key != "managedFields"}}
+
+
+def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a large object that tell what the operator has written."""
+    annotations = _part(metadata.get("annotations") or {}, (ANNOTATION_APPLIED,))
+    found = {**_part(metadata, ("generation",)), "annotations": annotations}
+    if finalizers := metadata.get("finalizers"):
+        found["finalizers"] = list(finalizers)[:MAX_FINALIZERS]
+    # Whoever claims fields reads the object.
+    return found if is_applied(metadata) else {**found, "managedFields": [UNCLAIMED]}
+
+
+def _state(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a large object, unless it is large as well."""
+    found = _part(manifest, ("status",))
+    return found if text_bytes(found) <= MAX_BYTES else {}
 
 
 def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any]) -> bool:
@@ -153,10 +167,6 @@ def _is_made_for(owner: Mapping[str, Any], kind: str, metadata: Mapping[str, Any
     if kind == "Secret":
         return metadata.get("name") in secrets_of(name)
     return kind in _MANY or metadata.get("name") in objects_of(name)
-
-
-def _is_small(value: Mapping[str, Any], most: int = MAX_BYTES) -> bool:
-    return len(json.dumps(value, default=dict)) <= most  # kopf gives a view of a dictionary
 
 
 def _run(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,10 +194,10 @@ def _pod_status(pod: Mapping[str, Any]) -> dict[str, Any]:
         ]
     if containers := status.get("containerStatuses"):
         found["containerStatuses"] = [_part(item, _CONTAINER) for item in containers]
-    if _is_small(found):
+    if text_bytes(found) <= MAX_BYTES:
         return found
     found = _part(status, _POD_STATUS)
-    return found if _is_small(found) else {}
+    return found if text_bytes(found) <= MAX_BYTES else {}
 
 
 def _part(value: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The content of the Secrets that resources of one namespace name.
+"""The content of the Secrets that resources of one namespace name, and of those that its Routers have been given.
 
-A tenant decides how many Secrets a namespace has, and how large they are, so the watch of Secrets retains no content of
-them. This module reads the Secrets that a resource names, and retains the keys that resources use, up to a limit.
+A tenant decides how many Secrets a namespace has, and how large they are. So the watch of Secrets retains no content of
+them, and of the operator's own only that of small ones. This module reads the Secrets that a resource names, and
+retains the keys that resources use, up to a limit. It also reads the large ones that the operator has made for Routers.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .apply import controller
 from .bodies import retained
 from .cluster import Cluster, Manifest
+from .digests import is_digested
+from .names import config_secret
 from .render.flows.place import KEYS
+from .render.kubernetes import MAX_CONFIGURATION_BYTES
 from .render.material import LOGIN_KEYS, USERS_KEY
 from .render.sizes import CONTENT_COPIES, GROWTH, LargeError
 from .room import SMALL_BYTES
@@ -38,8 +43,8 @@ class _Read:
 
     seen: str
     """The version for which it was read; a newer one may have been there."""
-    keys: frozenset[str]
-    """The keys that were retained if the Secret had them."""
+    keys: frozenset[str] | None
+    """The keys that were retained if the Secret had them. None: all, because it is one of the operator's own."""
     manifest: Manifest
     """The Secret with these keys, without `data` if there was no room for it."""
     size: int
@@ -50,18 +55,23 @@ class _Read:
         return "data" in self.manifest
 
     @classmethod
-    def of(cls, live: Manifest, seen: str, keys: frozenset[str]) -> _Read:
-        data = {key: value for key, value in (live.get("data") or {}).items() if key in keys}
+    def of(cls, live: Manifest, seen: str, keys: frozenset[str] | None) -> _Read:
+        data = live.get("data") or {}
+        kept: Mapping[str, Any] = live
+        if keys is not None:
+            data = {key: value for key, value in data.items() if key in keys}
+            kept = retained(live, "Secret")
         size = sum(len(value or "") for value in data.values()) * 3 // 4
-        kept: Manifest = dict(retained(live, "Secret"))
         return cls(seen, keys, {**kept, "data": data}, size)
 
     def without_content(self) -> _Read:
         return replace(self, manifest={key: item for key, item in self.manifest.items() if key != "data"})
 
-    def is_of(self, version: str, keys: frozenset[str]) -> bool:
+    def is_of(self, version: str, keys: frozenset[str] | None) -> bool:
         """Whether it answers for this version of the Secret and these keys."""
-        return version in {self.seen, self.manifest["metadata"].get("resourceVersion")} and keys <= self.keys
+        if version not in {self.seen, self.manifest["metadata"].get("resourceVersion")}:
+            return False
+        return self.keys is None if keys is None else self.keys is not None and keys <= self.keys
 
 
 class Contents:
@@ -87,8 +97,9 @@ class Contents:
 
     async def complete(self, inputs: Inputs, most: int | None = None) -> Inputs:
         """`inputs` with the content of the Secrets that its resources name. Where there is no room for all, the oldest
-        Secrets come first, and the others are `too_large`. Raises ApiError, and LargeError if the content takes more
-        than `most` bytes of memory, if stated."""
+        Secrets come first, and the others are `too_large`. So it is with the large Secrets that the operator has made
+        for Routers, of which the others remain without content. Raises ApiError, and LargeError if the content takes
+        more than `most` bytes of memory, if stated."""
         names, keys = await in_thread(self._namespace, _named, inputs)
         wanted = sorted((item for item in inputs.secrets if _is_wanted(item, names, inputs)), key=_age)
         found: dict[str, _Read | None] = {}
@@ -106,10 +117,18 @@ class Contents:
                 if read is not None and read.has_content:
                     used += read.size
                 found[item["metadata"]["uid"]] = read
-            if most is not None and CONTENT_COPIES * used > most:
-                self._read |= found
-                self.release()
-                raise LargeError(GROWTH * most)
+            self._check(used, found, most)
+        large = (read.manifest for read in found.values() if read is not None and not read.has_content)
+        too_large = frozenset(str(item["metadata"]["name"]) for item in large)
+        given = 0
+        for item in sorted(_given(inputs), key=_age):
+            read = await self._of(item, None)
+            if read is not None and not read.has_content:
+                read = await self._fetched(item, None)
+            if read is not None and given + read.size <= MAX_CONFIGURATION_BYTES:
+                given += read.size
+                found[item["metadata"]["uid"]] = read
+            self._check(used + given, found, most)
         self._read = found
         secrets = []
         for item in inputs.secrets:
@@ -118,11 +137,16 @@ class Contents:
                 secrets.append(read.manifest)
             elif item["metadata"]["uid"] not in found:
                 secrets.append(item)
-        large = (read.manifest for read in found.values() if read is not None and not read.has_content)
-        too_large = frozenset(str(item["metadata"]["name"]) for item in large)
         return replace(inputs, secrets=secrets, too_large=too_large)
 
-    async def _of(self, item: Manifest, keys: frozenset[str]) -> _Read | None:
+    def _check(self, used: int, found: Mapping[str, _Read | None], most: int | None) -> None:
+        """Raises LargeError if `used`, the bytes of the content in `found`, take more than `most` bytes of memory."""
+        if most is not None and CONTENT_COPIES * used > most:
+            self._read |= found
+            self.release()
+            raise LargeError(GROWTH * most)
+
+    async def _of(self, item: Manifest, keys: frozenset[str] | None) -> _Read | None:
         """What is known of the Secret `item`, which is read if that is of another version. None: it is gone."""
         metadata = item["metadata"]
         known = self._read.get(metadata["uid"])
@@ -130,7 +154,7 @@ class Contents:
             return known
         return await self._fetched(item, keys)
 
-    async def _fetched(self, item: Manifest, keys: frozenset[str]) -> _Read | None:
+    async def _fetched(self, item: Manifest, keys: frozenset[str] | None) -> _Read | None:
         metadata = item["metadata"]
         live: Manifest | None = item
         if "data" not in item:
@@ -146,6 +170,20 @@ def _is_wanted(secret: Manifest, names: frozenset[str], inputs: Inputs) -> bool:
         and is_usable(secret, label_required=inputs.label_required)
         and not is_for_registries(secret)
     )
+
+
+def _given(inputs: Inputs) -> Iterator[Manifest]:
+    """The large Secrets that the operator has made for Routers."""
+    routers = {
+        config_secret(item["metadata"]["name"]): item["metadata"]["uid"]
+        for item in inputs.resources
+        if item["kind"] == "Router"
+    }
+    for secret in inputs.secrets:
+        if is_digested(secret) and (controller(secret) or {}).get("uid") == routers.get(
+            secret["metadata"]["name"], ""
+        ):
+            yield secret
 
 
 def _age(secret: Manifest) -> tuple[str, str]:

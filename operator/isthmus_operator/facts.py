@@ -41,7 +41,8 @@ def router_facts(
         blocked=_verdict(rendered.findings_of("Router", router.name)),
         problems=tuple(outcome.problems) if outcome is not None else (),
         workload=workloads[0] if workloads else None,
-        services=tuple(item for item in children if item["kind"] == "Service"),
+        # One that is being deleted, or that is too large to be one of the operator's, has no specification.
+        services=tuple(item for item in children if item["kind"] == "Service" and "spec" in item),
         pods=tuple(pods),
         observations=observations,
     )

@@ -14,6 +14,9 @@ from typing import Any
 
 from .names import MANAGER
 
+UNCLAIMED: Mapping[str, Any] = {"manager": MANAGER, "operation": "Update"}
+"""An entry of `managedFields` that stands for fields which the operator has recorded under the operation `Update`."""
+
 
 def is_applied(metadata: Mapping[str, Any], manager: str = MANAGER) -> bool:
     """Whether `manager` has recorded no field of the object under the operation `Update`, other than of its status."""

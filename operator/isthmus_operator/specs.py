@@ -8,6 +8,7 @@ specification, and `spec_texts.py` reads it when a namespace is rendered.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,10 @@ MAX_LONG_BYTES = 48 * 1024 * 1024
 """Memory for the values of the long specifications of a namespace."""
 VALUE_BYTES = 96
 """Memory of a value, beside its text."""
+_NOT_LATIN = re.compile(r"\\u(?!00)")
+"""A character beyond the first 256, in JSON."""
+_SUPPLEMENTARY = re.compile(r"\\u[dD][89abAB]")
+"""A character beyond the first 65,536, in JSON."""
 _SIZE = "\0"
 """Field of a specification in place of all others: its size. The API server accepts no such field."""
 _TEXT = "\1"
@@ -94,7 +99,9 @@ def _text(spec: Mapping[str, Any]) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text) + VALUE_BYTES * sum(map(text.count, ",[{"))
+    # Python holds all characters of a string in as many bytes as its widest one needs.
+    width = 4 if _SUPPLEMENTARY.search(text) else 2 if _NOT_LATIN.search(text) else 1
+    return len(text) * width + VALUE_BYTES * sum(map(text.count, ",[{"))
 
 
 def _age(manifest: Mapping[str, Any]) -> tuple[str, str]:

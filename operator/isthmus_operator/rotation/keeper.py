@@ -17,6 +17,7 @@ from .. import metrics
 from ..apply import Identity, Owner, controller, owner_reference, refusal
 from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
+from ..digests import is_digested
 from ..model import NamespaceModel, Problem
 from ..names import (
     LABEL_MANAGED_BY,
@@ -236,9 +237,13 @@ class Keeper:
         """Finds the newest version; the cache may be older than what we have written. Raises ApiError."""
         uid, name = profile.metadata.uid, self._secret(profile)
         cached, known = live.get(("Secret", name)), self._written.get(uid)
-        if cached is not None and (controller(cached) or {}).get("uid") == uid:
+        if cached is not None and _is_controlled(cached, uid):
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
-                await self._take(profile, await in_thread(self._namespace, _Written.of, cached), past)
+                found: Manifest | None = cached
+                if is_digested(cached):
+                    found = await self._cluster.get("Secret", self._namespace, name)
+                if found is not None and _is_controlled(found, uid):  # otherwise the watch reports it soon
+                    await self._take(profile, await in_thread(self._namespace, _Written.of, found), past)
         elif known is not None:
             found = await self._cluster.get("Secret", self._namespace, name)
             if found is None and known.ledger is None:
@@ -354,6 +359,11 @@ def _past(profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) 
     )
     found = max(told, delivered.past(profile.name), key=lambda item: item.ordinal)
     return replace(found, oldest_valid=min(found.oldest_valid, found.ordinal))
+
+
+def _is_controlled(secret: Manifest, uid: str) -> bool:
+    """Whether the resource with this uid controls the Secret."""
+    return (controller(secret) or {}).get("uid") == uid
 
 
 _OVERTAKEN = (

@@ -215,8 +215,8 @@ def _endpoints(facts: RouterFacts) -> list[dict[str, Any]]:
         elif exposure == "NodePort":
             hosts = ["*"]
         for port in spec.get("ports") or ():
-            if port["name"] == PORT_NAME:
-                continue  # for collectors alone
+            if port.get("name") in {None, PORT_NAME}:
+                continue  # somebody else's, or for collectors alone
             number = port.get("nodePort") if exposure == "NodePort" else port["port"]
             out += [
                 {"listener": port["name"], "host": host, "port": number, "exposure": exposure}

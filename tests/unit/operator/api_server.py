@@ -9,8 +9,9 @@ from typing import Any
 from isthmus_operator.apply import Identity, identity
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.fields import applied, is_applied
+from isthmus_operator.handlers.watching import copied
 from isthmus_operator.names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
-from isthmus_operator.store import Store, slim
+from isthmus_operator.store import Store
 
 
 class ApiServer:
@@ -70,7 +71,8 @@ class ApiServer:
         found = self._seen(seen)
         assert is_applied(found["metadata"]), "the fields of a creation count as applied before others are"
         self.written.append(key)
-        kept = {name: found["metadata"][name] for name in ("uid", "managedFields")}
+        names = ("uid", "managedFields", "deletionTimestamp", "finalizers")
+        kept = {name: found["metadata"][name] for name in names if name in found["metadata"]}
         return self.put({**manifest, "metadata": {**manifest["metadata"], **kept}})
 
     async def delete(self, seen: dict[str, Any]) -> bool:
@@ -104,7 +106,7 @@ class ApiServer:
     def live(self) -> dict[Identity, dict[str, Any]]:
         """What a cache that is up to date holds: objects with the operator's label."""
         return {
-            key: slim(item, item["kind"], item["apiVersion"])
+            key: copied(item, item["kind"], item["apiVersion"])
             for key, item in self.objects.items()
             if (item["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
         }

@@ -18,10 +18,11 @@ import yaml
 from tests.unit.operator.api_server import STORED
 
 from isthmus_operator.cluster import ENDPOINTS, Cluster
+from isthmus_operator.handlers.watching import copied
 from isthmus_operator.names import CHILD_KINDS, MANAGER
 from isthmus_operator.render import RenderSettings
 from isthmus_operator.resources import API_VERSION, RESOURCE_KINDS
-from isthmus_operator.store import Store, slim
+from isthmus_operator.store import Store
 from isthmus_operator.workers import Reconciler
 
 _KINDS = {item.plural: kind for kind, item in ENDPOINTS.items()}
@@ -100,7 +101,7 @@ class Server:
         return made
 
     def _notice(self, kind: str, namespace: str, manifest: dict[str, Any]) -> None:
-        item = slim(manifest, kind, manifest["apiVersion"])
+        item = copied(manifest, kind, manifest["apiVersion"])
         self._observed[kind].put(namespace, manifest["metadata"]["name"], item)
         if kind in RESOURCE_KINDS:
             self.reconciler.trigger(namespace)

@@ -15,6 +15,8 @@ from isthmus_operator.apply import identity
 from isthmus_operator.authority import AUTHORITY_SECRET
 from isthmus_operator.certificates import described
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.digests import is_digested
+from isthmus_operator.handlers.watching import copied
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
 from isthmus_operator.rotation import Ledger
@@ -32,12 +34,13 @@ class Api:
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
-        self.writes = 0
+        self.writes = self.reads = 0
         self.broken = False
         self.full = False
 
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self._check()
+        self.reads += 1
         return copy.deepcopy(self.objects.get(name))
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +74,7 @@ class Api:
 
     def live(self) -> dict[tuple[str, str], dict[str, Any]]:
         """What a cache that is up to date holds."""
-        return {identity(item): copy.deepcopy(item) for item in self.objects.values()}
+        return {identity(item): copied(copy.deepcopy(item), "Secret", "v1") for item in self.objects.values()}
 
 
 def keeper(api: Api) -> Keeper:
@@ -175,6 +178,23 @@ async def test_a_new_operator_goes_on_from_what_is_written() -> None:
     ledger = await look(keeper(api), TWO, api.live())
     assert ledger is not None
     assert (ledger.ordinal, api.writes) == (2, 2)
+
+
+async def test_a_large_ledger_is_read_once_by_a_new_operator() -> None:
+    api = Api()
+    large = {**ONE, "ca.crt": ONE["ca.crt"] * 100}
+    before = await look(keeper(api), large, {})
+    assert is_digested(api.live()[LEDGER])
+    one = keeper(api)
+    for _ in range(3):
+        assert await look(one, large, api.live()) == before
+    assert (api.reads, api.writes) == (1, 1)
+    api.objects[LEDGER[1]]["metadata"]["resourceVersion"] = "200"
+    late = api.live()
+    api.objects[LEDGER[1]]["metadata"]["ownerReferences"] = []
+    assert await look(one, large, late) == before, "it has lost its owner meanwhile"
+    del api.objects[LEDGER[1]]
+    assert await look(one, large, late) == before, "it is gone meanwhile"
 
 
 async def test_a_write_that_fails_leaves_the_old_certificate_in_force() -> None:
