@@ -247,8 +247,8 @@ class Applier:
         """By identity of the object, with the hash that is not applied, or the uid that is not deleted."""
         self._contests = Contests(clock)
         """By identity of the object."""
-        self._made: dict[Identity, tuple[str, str]] = {}
-        """The hash of what this process has last written, and the uid of the object."""
+        self._made: dict[Identity, tuple[str, str, str]] = {}
+        """The owner's uid and the hash of what this process has last written, and the uid of the object."""
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
@@ -385,7 +385,10 @@ class Applier:
 
     def _notice(self, key: Identity, desired: Manifest, live: Manifest | None) -> None:
         """Counts a change or a deletion of an object that this process has written as `desired`."""
-        made, uid = self._made.get(key, ("", ""))
+        owner, made, uid = self._made.get(key, ("", "", ""))
+        if owner != _owner_uid(desired):  # Kubernetes deletes what an earlier resource of the name had
+            self._contests.forget(key)
+            return
         if made != _applied_hash(desired):
             return
         if live is None:
@@ -430,7 +433,8 @@ class Applier:
         """The API server has made `answer` of `desired`."""
         self._accepted[answer["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(answer))
         self._answers[identity(desired)] = dict(retained(answer, desired["kind"]))
-        self._made[identity(desired)] = _applied_hash(desired), answer["metadata"]["uid"]
+        made = _owner_uid(desired), _applied_hash(desired), answer["metadata"]["uid"]
+        self._made[identity(desired)] = made
 
     def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
         """Whether there is nothing to do: the object is as it should be."""
@@ -508,6 +512,10 @@ def _contested(key: Identity) -> Problem:
         "of the operator watches this namespace, remove the namespace from watchNamespaces of one of them"
     )
     return Problem("ContestedObject", text, transient=False)
+
+
+def _owner_uid(manifest: Manifest) -> str:
+    return str((controller(manifest) or {}).get("uid", ""))
 
 
 def _applied_hash(manifest: Manifest) -> str:

@@ -55,6 +55,10 @@ class Contests:
             found.pause = min(self._most_pause, 2 * found.pause or FIRST_PAUSE_SECONDS)
             found.until = now + found.pause
 
+    def forget(self, key: Hashable) -> None:
+        """Forgets an object."""
+        self._contests.pop(key, None)
+
     def holds(self, key: Hashable) -> bool:
         """Return whether the object is not to be written now."""
         found = self._contests.get(key)

@@ -245,7 +245,7 @@ class Reconciliation:
         version, now = store.version(self._namespace), self._operator.clock()
         live = self._applier.current(store.live(self._namespace))
         most = max(SMALL_BYTES, needed + needed * GROWTH_PERCENT // 100)
-        model = await self._served(await self._model(store, most), store, live)
+        model = await self._served(await self._model(store, most), store, live, most)
         make = partial(Rendering.of, version, now, model, self._operator.settings, most)
         made = self._rendering = await in_thread(self._namespace, make)
         self.expiries = dict(made.rendered.plan.expiries)
@@ -254,11 +254,16 @@ class Reconciliation:
         return made, live
 
     async def _served(
-        self, model: NamespaceModel, store: Store, live: Mapping[Identity, Manifest]
+        self,
+        model: NamespaceModel,
+        store: Store,
+        live: Mapping[Identity, Manifest],
+        most: int | None = None,
     ) -> NamespaceModel:
-        """`model` with the certificates in service now."""
+        """`model` with the certificates in service now. Raises LargeError if they take more than `most` bytes of
+        memory, if stated."""
         resources = store.resources(self._namespace)
-        ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
+        ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC), most)
         refused = {
             name: item.problem.message
             for name, item in self.profiles.items()

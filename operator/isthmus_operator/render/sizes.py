@@ -44,8 +44,9 @@ class LargeError(Exception):
 
 def planned_bytes(model: NamespaceModel) -> int:
     """Of the model with the content of Secrets, and of the plan that is made of it."""
-    contents = (value for secret in model.secrets.values() for value in secret.data.values())
-    total = model.spec_bytes + CONTENT_COPIES * sum(map(len, contents))
+    contents = sum(len(value) for secret in model.secrets.values() for value in secret.data.values())
+    contents += sum(ledger.size for ledger in model.ledgers.values())
+    total = model.spec_bytes + CONTENT_COPIES * contents
     for connector in model.connectors.values():
         source = model.routers.get(connector.spec.from_.router_ref.name)
         reference = connector.spec.to.router_ref

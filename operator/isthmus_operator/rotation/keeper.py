@@ -29,8 +29,10 @@ from ..names import (
     ledger_secret,
 )
 from ..render.material import Delivered
+from ..render.sizes import CONTENT_COPIES, GROWTH, LargeError
 from ..resources import SslProfile
 from ..resources.sslprofile import MAX_ORDINAL
+from ..room import SMALL_BYTES
 from ..slots import in_thread
 from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view
@@ -41,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LEDGER_BYTES = 64 * 1024 * 1024
 """Of all ledgers of a namespace. Each SslProfile that names a Secret has a copy of it, which the operator writes into
-the cluster and holds in memory."""
+the cluster, and holds in memory as long as there is room."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,16 @@ class _Written:
     uid: str
     keys: frozenset[str]
     ledger: Ledger | None
+    """None: the Secret has none that can be used, or it was released."""
+    size: int
+    """Bytes of its content."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Written:
         data = secret_view(manifest).data
-        metadata = manifest["metadata"]
-        return cls(int(metadata["resourceVersion"]), metadata["uid"], frozenset(data), Ledger.decoded(data))
+        metadata, ledger = manifest["metadata"], Ledger.decoded(data)
+        size = ledger.size if ledger is not None else 0
+        return cls(int(metadata["resourceVersion"]), metadata["uid"], frozenset(data), ledger, size)
 
 
 class Keeper:
@@ -68,6 +74,9 @@ class Keeper:
         self._cluster = cluster
         self._written: dict[str, _Written] = {}
         """By uid of the profile."""
+        self._released: dict[str, Past] = {}
+        """By uid of the profile: what its ledger must not go behind, from the release of its content until it is read
+        or written again."""
         self._refused: dict[str, Refusal | None] = {}
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a profile from being examined."""
@@ -76,9 +85,24 @@ class Keeper:
         self.facts: dict[str, ProfileFacts] = {}
         """By name of the profile."""
 
+    @property
+    def _bytes(self) -> int:
+        """Of the ledgers that are held."""
+        return sum(item.size for item in self._written.values() if item.ledger is not None)
+
     def release(self) -> None:
-        """Forgets the resources of the last `adopt`, and not what is known of their certificates."""
+        """Forgets the resources of the last `adopt`, and the content of the ledgers if it is large."""
         self._own = {}
+        if CONTENT_COPIES * self._bytes <= SMALL_BYTES:
+            return
+        self._released |= {
+            uid: item.ledger.past for uid, item in self._written.items() if item.ledger is not None
+        }
+        self._written = {uid: replace(item, ledger=None) for uid, item in self._written.items()}
+        self.facts = {
+            name: replace(item, ledger=item.ledger.without_content() if item.ledger is not None else None)
+            for name, item in self.facts.items()
+        }
 
     async def adopt(
         self,
@@ -86,8 +110,10 @@ class Keeper:
         live: Mapping[Identity, Manifest],
         resources: Iterable[Manifest],
         now: datetime,
+        most: int | None = None,
     ) -> Mapping[str, Ledger]:
-        """Takes over what the Secrets offer. Returns the ledgers in force, by profile."""
+        """Takes over what the Secrets offer. Returns the ledgers in force, by profile. Raises ApiError, and LargeError
+        if the ledgers take more than `most` bytes of memory, if stated."""
         statuses = {
             item["metadata"]["uid"]: item.get("status") or {}
             for item in resources
@@ -99,9 +125,13 @@ class Keeper:
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
             facts[name] = await self._adopt_safely(profile, model, live, delivered, status, now)
+            if most is not None and CONTENT_COPIES * self._bytes > most:
+                self.release()
+                raise LargeError(GROWTH * most)
         self.facts = facts
         alive = {item.profile.metadata.uid for item in facts.values()}
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
+        self._released = {uid: item for uid, item in self._released.items() if uid in alive}
         self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         return {name: item.ledger for name, item in facts.items() if item.ledger is not None}
@@ -153,7 +183,7 @@ class Keeper:
     ) -> ProfileFacts:
         problem = None
         before = self._ledger(profile)
-        past = _past(profile, delivered, status) if before is None else Past()
+        past = self._past(profile, delivered, status) if before is None else Past()
         try:
             await self._read(profile, live, past)
         except ApiError as error:
@@ -195,13 +225,9 @@ class Keeper:
 
     def _is_too_large(self, profile: SslProfile, ledger: Ledger) -> bool:
         """Whether the namespace has no room for `ledger` in place of the one that `profile` has."""
-        uid = profile.metadata.uid
-        before = self._written[uid].ledger if uid in self._written else None
-        others = sum(
-            item.ledger.size for key, item in self._written.items() if key != uid and item.ledger is not None
-        )
-        grows = before is None or ledger.size > before.size
-        return grows and others + ledger.size > MAX_LEDGER_BYTES
+        sizes = {uid: item.size for uid, item in self._written.items()}
+        before = sizes.pop(profile.metadata.uid, 0)
+        return ledger.size > before and sum(sizes.values()) + ledger.size > MAX_LEDGER_BYTES
 
     def _offer(
         self, profile: SslProfile, model: NamespaceModel, ledger: Ledger | None, now: datetime
@@ -223,6 +249,17 @@ class Keeper:
         own = self._own.get(profile.name)
         return own.ledger_secret if own is not None else ledger_secret(profile.name)
 
+    def _past(self, profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) -> Past:
+        """What the status, the routers' files and the ledger before its release tell of a profile without a ledger."""
+        told = Past(
+            int(status.get("ordinal") or 0),
+            int(status.get("oldestValidOrdinal") or 0),
+            str(status.get("fingerprint") or ""),
+        )
+        released = self._released.get(profile.metadata.uid, Past())
+        found = max(told, delivered.past(profile.name), released, key=lambda item: item.ordinal)
+        return replace(found, oldest_valid=min(found.oldest_valid, found.ordinal))
+
     def _count(self, profile: SslProfile, found: Refusal | None) -> None:
         uid = profile.metadata.uid
         if found is not None and self._refused.get(uid) != found:
@@ -233,14 +270,20 @@ class Keeper:
         known = self._written.get(profile.metadata.uid)
         return known.ledger if known is not None else None
 
+    def _remember(self, profile: SslProfile, written: _Written) -> None:
+        self._written[profile.metadata.uid] = written
+        if written.ledger is not None:
+            self._released.pop(profile.metadata.uid, None)
+
     async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest], past: Past) -> None:
         """Finds the newest version; the cache may be older than what we have written. Raises ApiError."""
         uid, name = profile.metadata.uid, self._secret(profile)
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and _is_controlled(cached, uid):
-            if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
+            newer = known is None or int(cached["metadata"]["resourceVersion"]) > known.version
+            if newer or uid in self._released:
                 found: Manifest | None = cached
-                if is_digested(cached):
+                if not newer or is_digested(cached):
                     found = await self._cluster.get("Secret", self._namespace, name)
                 if found is not None and _is_controlled(found, uid):  # otherwise the watch reports it soon
                     await self._take(profile, await in_thread(self._namespace, _Written.of, found), past)
@@ -250,7 +293,7 @@ class Keeper:
                 del self._written[uid]
             elif found is None and known.ledger is not None:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
-                self._written[uid] = await in_thread(self._namespace, _Written.of, answer)
+                self._remember(profile, await in_thread(self._namespace, _Written.of, answer))
             elif (
                 found is not None
                 and controller(found) is None
@@ -259,18 +302,18 @@ class Keeper:
                 await self._take(profile, await in_thread(self._namespace, _Written.of, found), past)
                 known = self._written[uid]
                 if known.ledger is not None:  # without an owner it would outlive its profile
-                    self._written[uid] = await self._overwrite(profile, known, known.ledger)
+                    self._remember(profile, await self._overwrite(profile, known, known.ledger))
 
     async def _take(self, profile: SslProfile, found: _Written, past: Past) -> None:
         """Goes on from a version that was written elsewhere: by an operator before us, which never goes back, or
         by somebody who has spoilt it or put an old one back. Raises ApiError."""
-        ours = self._ledger(profile)
-        theirs, least = found.ledger, past if ours is None else ours
+        uid, ours, theirs = profile.metadata.uid, self._ledger(profile), found.ledger
+        least = ours or max(past, self._released.get(uid, Past()), key=lambda item: item.ordinal)
         if theirs is None or theirs.ordinal < least.ordinal or theirs.oldest_valid < least.oldest_valid:
             found = replace(found, ledger=None)
             if ours is not None:
                 found = await self._overwrite(profile, found, ours)
-        self._written[profile.metadata.uid] = found
+        self._remember(profile, found)
 
     async def _overwrite(self, profile: SslProfile, found: _Written, ledger: Ledger) -> _Written:
         """Writes the ledger over `found`, if that is still the newest version. Raises ApiError."""
@@ -300,7 +343,7 @@ class Keeper:
         except ApiError as error:
             problem = await self._conflict(profile) if error.status == 409 else _failed(error)
             return replace(item, problem=problem)
-        self._written[profile.metadata.uid] = written
+        self._remember(profile, written)
         if item.ledger is None or ledger.ordinal != item.ledger.ordinal:
             metrics.ROTATIONS.labels("adopted").inc()
         if ledger.ordinal > 1 and any(item.reason == "RotationCompleted" for item in changes):
@@ -348,17 +391,6 @@ def _unreadable(secret: str, model: NamespaceModel) -> Refusal | None:
 
 def _encoded(ledger: Ledger) -> dict[str, str]:
     return {name: base64.b64encode(content).decode() for name, content in ledger.encoded().items()}
-
-
-def _past(profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) -> Past:
-    """What the status and the routers' files tell of a profile without a ledger."""
-    told = Past(
-        int(status.get("ordinal") or 0),
-        int(status.get("oldestValidOrdinal") or 0),
-        str(status.get("fingerprint") or ""),
-    )
-    found = max(told, delivered.past(profile.name), key=lambda item: item.ordinal)
-    return replace(found, oldest_valid=min(found.oldest_valid, found.ordinal))
 
 
 def _is_controlled(secret: Manifest, uid: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
@@ -93,6 +93,16 @@ class Ledger:
     def revocations_expiry(self) -> datetime | None:
         """When the first revocation list expires; None without one that states it."""
         return revocations_expiry(self.revocations) if self.revocations is not None else None
+
+    @property
+    def past(self) -> Past:
+        """What another ledger of the profile must not go behind."""
+        return Past(self.ordinal, self.oldest_valid, self.current.fingerprint)
+
+    def without_content(self) -> Ledger:
+        """Its ordinals and moments alone."""
+        generations = tuple(replace(item, authorities=None) for item in self.generations)
+        return replace(self, generations=generations, certificate=None, key=None, revocations=None)
 
     @cached_property
     def size(self) -> int:

@@ -100,6 +100,36 @@ async def test_an_endless_contest_ends_in_pauses_that_grow(act: Any) -> None:
     assert not (await server.look()).problems
 
 
+async def test_a_resource_that_is_made_anew_again_and_again_is_no_contest() -> None:
+    """Kubernetes deletes the objects of the earlier resource. The seventh new Router had no pods for two minutes."""
+    server = Server()
+    for number in range(4 * MOST_CHANGES):
+        found = parse(router("west", meta={"uid": f"uid-west-{number}"}))
+        assert isinstance(found, Router)
+        server.owner = found
+        server.desired = server.service(1)
+        server.delete()
+        assert not (await server.look()).problems
+        assert server.writes == number + 1
+        server.now += 1
+
+
+async def test_a_new_resource_does_not_inherit_a_contest() -> None:
+    server = Server()
+    await server.look()
+    for _ in range(MOST_CHANGES + 1):
+        server.other()
+        problems = (await server.look()).problems
+    assert problems
+    found = parse(router("west", meta={"uid": "uid-west-2"}))
+    assert isinstance(found, Router)
+    server.owner = found
+    server.desired = server.service(1)
+    server.delete()
+    assert not (await server.look()).problems
+    assert server.live is not None
+
+
 async def test_changes_that_are_far_apart_are_corrected_at_once() -> None:
     server = Server()
     await server.look()

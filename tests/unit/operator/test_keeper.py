@@ -19,6 +19,7 @@ from isthmus_operator.digests import is_digested
 from isthmus_operator.handlers.watching import copied
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
+from isthmus_operator.render.sizes import LargeError
 from isthmus_operator.rotation import Ledger
 from isthmus_operator.rotation import keeper as rotation_keeper
 from isthmus_operator.rotation.keeper import Keeper
@@ -195,6 +196,114 @@ async def test_a_large_ledger_is_read_once_by_a_new_operator() -> None:
     assert await look(one, large, late) == before, "it has lost its owner meanwhile"
     del api.objects[LEDGER[1]]
     assert await look(one, large, late) == before, "it is gone meanwhile"
+
+
+LARGE = {**ONE, "ca.crt": ONE["ca.crt"] * 400}
+LARGE_TWO = {**TWO, "ca.crt": TWO["ca.crt"] * 400}
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger of 0.2 MB is large."""
+    monkeypatch.setattr(rotation_keeper, "SMALL_BYTES", 500_000)
+
+
+async def released(api: Api) -> Keeper:
+    """A keeper that has adopted two large certificates, and has released its ledger."""
+    one = keeper(api)
+    await look(one, LARGE, {})
+    await look(one, LARGE_TWO, api.live())
+    one.release()
+    ledger = one.facts["net"].ledger
+    assert ledger is not None
+    assert (ledger.ordinal, ledger.size) == (2, 0)
+    api.reads = api.writes = 0
+    return one
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_a_large_ledger_is_released_and_read_again() -> None:
+    """64 MiB of ledgers in each of several namespaces used up the memory of the operator."""
+    api = Api()
+    one = await released(api)
+    for _ in range(3):
+        ledger = await look(one, LARGE_TWO, api.live())
+        assert ledger is not None
+        assert ledger.material["ca.crt"].startswith(b"-----BEGIN")
+    assert (api.reads, api.writes, ledger and ledger.ordinal) == (1, 0, 2)
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_a_small_ledger_is_not_released() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, {})
+    one.release()
+    await look(one, ONE, api.live())
+    assert api.reads == 0
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_a_ledger_is_not_taken_from_a_late_cache_after_its_release() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, LARGE, {})
+    late = api.live()
+    await look(one, LARGE_TWO, api.live())
+    one.release()
+    ledger = await look(one, LARGE_TWO, late)
+    assert ledger is not None
+    assert ledger.ordinal == 2
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.parametrize("spoil", ["former", "broken", "deleted"])
+async def test_the_ordinal_never_goes_back_after_a_release(spoil: str) -> None:
+    api = Api()
+    await look(keeper(api), LARGE, {})
+    former = dict(api.objects[LEDGER[1]]["data"])
+    api = Api()
+    one = await released(api)
+    if spoil == "deleted":
+        del api.objects[LEDGER[1]]
+    else:
+        spoilt(api, former if spoil == "former" else {"ledger.json": "e30="})
+    live = api.live()
+    api.full = spoil == "deleted"
+    await look(one, LARGE_TWO, live)
+    api.full = False
+    for _ in range(2):
+        ledger = await look(one, LARGE_TWO, api.live())
+    assert ledger is not None
+    assert ledger.ordinal >= 2
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_a_ledger_that_cannot_be_read_after_its_release_is_a_problem_and_not_written() -> None:
+    api = Api()
+    one = await released(api)
+    live = api.live()
+    api.broken = True
+    assert await look(one, LARGE_TWO, live) is None
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert problem.transient
+    api.broken = False
+    ledger = await look(one, LARGE_TWO, live)
+    assert ledger is not None
+    assert (ledger.ordinal, api.writes) == (2, 0)
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_ledgers_for_which_there_is_no_room_are_released() -> None:
+    api = Api()
+    await look(keeper(api), LARGE, {})
+    one = keeper(api)
+    profile = ssl_profile("net", "server")
+    model = NamespaceModel.from_manifests("net", [profile], [SecretView("server", LARGE)]).at(NOW, {})
+    with pytest.raises(LargeError):
+        await one.adopt(model, api.live(), [profile], NOW, 500_000)
+    assert one._bytes == 0
 
 
 async def test_a_write_that_fails_leaves_the_old_certificate_in_force() -> None:
