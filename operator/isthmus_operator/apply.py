@@ -443,7 +443,8 @@ class Applier:
     def _is_current(self, desired: Manifest, live: Manifest) -> bool:
         if desired["kind"] == "Job":
             # Its pods run: it stays what it was when it was made, but for whether they may.
-            return bool(live["spec"].get("suspend", False) == desired["spec"].get("suspend", False))
+            suspended = (live.get("spec") or {}).get("suspend", False)
+            return bool(suspended == desired["spec"].get("suspend", False))
         wanted = _applied_hash(desired)
         generated = _generated(desired)
         if _applied_hash(live) != wanted or (generated and _random_value(live, generated) is None):

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
+from .admitted_sites import admitted_sites
 from .authority import Authority, Own, own_profiles, router_profile
 from .names import Hints, no_room, not_allowed, reserved
 from .resources import (
@@ -133,7 +134,7 @@ class NamespaceModel:
             self.namespace,
             self.routers.values(),
             self.gossip_routers.values(),
-            self.relay_sites.values(),
+            admitted_sites(self.relay_sites.values(), self.routers)[0],
             self.flow_logs.values(),
             local=local,
         )

@@ -120,6 +120,8 @@ class Reconciliation:
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
+        self._renewals: Mapping[tuple[str, str], list[Problem]] = {}
+        """By kind and name of a resource, why it gets no certificate of the namespace's own authority."""
         self._gossip: Mapping[str, GossipFacts] = {}
         self._flows = FlowFacts()
         self._creations = CreationFailures(namespace, operator.cluster, operator.clock)
@@ -269,6 +271,7 @@ class Reconciliation:
             for name, item in self.profiles.items()
             if item.problem is not None and not item.problem.transient
         }
+        self._renewals = _renewals(model, self.profiles)
         return model.serving(ledgers, refused)
 
     async def _model(self, store: Store, most: int) -> NamespaceModel:
@@ -332,6 +335,8 @@ class Reconciliation:
                 for owner, objects in wanted.values()
             )
         )
+        for key, outcome in zip(wanted, outcomes, strict=True):
+            outcome.problems += self._renewals.get(key, ())
         names = {key: f"{key[0].lower()} {key[1]}" for key in wanted}
         self._problems = {name: self._problems[name] for name in names.values() if name in self._problems}
         for key, outcome in zip(wanted, outcomes, strict=True):
@@ -623,6 +628,23 @@ def _unheard(rendering: Rendering, facts: Mapping[str, RouterFacts]) -> set[tupl
         for name, sections in link_routes.items()
         if any(router in sections for router in routers)
     }
+
+
+def _renewals(
+    model: NamespaceModel, profiles: Mapping[str, ProfileFacts]
+) -> Mapping[tuple[str, str], list[Problem]]:
+    """By kind and name of a resource, why it gets no new certificate of the namespace's own authority. That there is no
+    authority is reported otherwise."""
+    found: dict[tuple[str, str], list[Problem]] = {}
+    for name, own in model.own.items() if model.authority is not None else ():
+        facts = profiles.get(name)
+        why = (facts.problem or facts.refusal) if facts is not None else None
+        if why is not None:
+            text = f'Secret "{own.ledger_secret}": the certificate of the namespace\'s own authority is not renewed: '
+            transient = isinstance(why, Problem) and why.transient
+            problem = Problem(why.reason, f"{text}{why.message}", transient)
+            found.setdefault((own.owner.kind_name, own.owner.name), []).append(problem)
+    return found
 
 
 def _by_router(

@@ -78,27 +78,36 @@ def own_profiles(
     *,
     local: bool,
 ) -> Mapping[str, Own]:
-    """The implicit SslProfiles of a namespace by name. `local` is for processes on one machine."""
-    bridges: dict[str, list[str]] = {}
-    for site in relay_sites:
-        bridges.setdefault(site.spec.router_ref.name, []).append(site.name)
-    found: dict[str, Own] = {}
+    """The implicit SslProfiles of a namespace by name. `relay_sites` are those that count. `local` is for processes on
+    one machine.
+
+    A certificate has the hosts of Services that its owner gets: of two owners the older one gets a Service."""
+    bridges = {site.spec.router_ref.name: site.name for site in relay_sites}
+    wanted: list[tuple[str, Router | GossipRouter | FlowLog, str, list[str]]] = []
     for router in routers:
         name = base_name(router.name)
-        services = [name, mesh_service(router.name), *map(bridge_service, bridges.get(router.name, ()))]
-        names = _names(name, services, namespace, local=local)
-        found[router_profile(router.name)] = Own(_profile(router_profile(router.name), router), router, names)
+        services = [name, mesh_service(router.name)]
+        if router.name in bridges:
+            services.append(bridge_service(bridges[router.name]))
+        wanted.append((router_profile(router.name), router, name, services))
     for gossip in gossip_routers:
         name = gossip_name(gossip.name)
-        names = _names(name, [name], namespace, local=local)
-        found[gossip_profile(gossip.name)] = Own(_profile(gossip_profile(gossip.name), gossip), gossip, names)
+        wanted.append((gossip_profile(gossip.name), gossip, name, [name]))
     for log in flow_logs:
         if log.own_tls:
             # A collector is a client: nobody verifies its certificate against the name of a host.
-            name = flow_log_profile(log.name)
-            found[name] = Own(_profile(name, log), log, Names(flow_log_name(log.name)))
+            wanted.append((flow_log_profile(log.name), log, flow_log_name(log.name), []))
+    found: dict[str, Own] = {}
+    taken: set[str] = set()
     # The older one of two whose names meet is the first to write the ledger.
-    return dict(sorted(found.items(), key=lambda item: item[1].owner.metadata.creation_timestamp))
+    for profile, owner, common, services in sorted(
+        wanted, key=lambda item: item[1].metadata.creation_timestamp
+    ):
+        hosts = [service for service in services if service not in taken]
+        taken.update(hosts)
+        names = _names(common, hosts, namespace, local=local) if services else Names(common)
+        found[profile] = Own(_profile(profile, owner), owner, names)
+    return found
 
 
 def peer_names(router: Router, connectors: Iterable[Connector], role: str) -> list[str]:

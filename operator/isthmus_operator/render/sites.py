@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..admitted_sites import admitted_sites
 from ..authority import router_profile
 from ..model import NamespaceModel
 from ..names import base_name
@@ -38,7 +39,8 @@ class Membership:
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
     """By Router, and what stands in the way of others."""
-    admitted, findings = _admitted(model)
+    admitted, refused = admitted_sites(model.relay_sites.values(), model.routers, model.hints)
+    findings = [Finding("RelaySite", name, *problem) for name, problem in refused.items()]
     found: dict[str, Membership] = {}
     by_site = {(site.spec.group, site.spec.site): site for site in admitted}
     for site in admitted:
@@ -77,37 +79,6 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             site, targets, gossip, gossip_tls, earlier_discovery, files, own, neighbors
         )
     return found, findings
-
-
-def _admitted(model: NamespaceModel) -> tuple[list[RelaySite], list[Finding]]:
-    """The RelaySites whose Routers can have the members, the oldest first, and why others cannot. Of two RelaySites in
-    conflict the older one counts."""
-    admitted: list[RelaySite] = []
-    findings: list[Finding] = []
-    of_site: dict[tuple[str, str], str] = {}
-    of_router: dict[str, str] = {}
-    for site in sorted(
-        model.relay_sites.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
-    ):
-        spec = site.spec
-        problem = _unfit(site, model.routers.get(spec.router_ref.name), model)
-        if problem is None and (other := of_site.get((spec.group, spec.site))) is not None:
-            message = (
-                f'RelaySite "{other}" is site "{spec.site}" of group "{spec.group}" already; change spec.site'
-            )
-            problem = "SiteConflict", message
-        if problem is None and (other := of_router.get(spec.router_ref.name)) is not None:
-            message = (
-                f'Router "{spec.router_ref.name}" is in RelaySite "{other}" already; name another one in '
-                "spec.routerRef"
-            )
-            problem = "RouterInUse", message
-        if problem is not None:
-            findings.append(Finding("RelaySite", site.name, *problem))
-            continue
-        of_site[spec.group, spec.site] = of_router[spec.router_ref.name] = site.name
-        admitted.append(site)
-    return admitted, findings
 
 
 def site_instance(
@@ -176,26 +147,6 @@ def _earlier(site: RelaySite, namespace: str, files: Mapping[str, bytes]) -> Map
         if kind == "relaySite" and tuple(map(attributes.get, ("group", "site", "domain"))) == own:
             return attributes
     return {}
-
-
-def _unfit(site: RelaySite, router: Router | None, model: NamespaceModel) -> tuple[str, str] | None:
-    """Why the Router cannot have the members: reason and message."""
-    name = site.spec.router_ref.name
-    if router is None:
-        close = model.hints.nearest(name, model.routers)
-        hint = f' (did you mean "{close}"?)' if close is not None else ""
-        return "Pending", f'Router "{name}" (spec.routerRef) does not exist{hint}'
-    if router.spec.mode != "interior":
-        return "RoleMismatch", f'spec.routerRef needs an interior Router, "{name}" is {router.spec.mode}'
-    taken = {item.port: f'listener "{item.name}"' for item in router.spec.effective_listeners()}
-    taken[router.spec.health_port] = "the health port"
-    for port, field in ((site.spec.member_port, "memberPort"), (site.spec.bridge.port, "bridge.port")):
-        if port in taken:
-            return (
-                "PortConflict",
-                f'spec.{field} {port} is {taken[port]} of Router "{name}"; choose another one',
-            )
-    return None
 
 
 def _targets(

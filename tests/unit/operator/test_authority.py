@@ -6,6 +6,7 @@ import ssl
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,6 +16,7 @@ from tests.unit.operator.support import (
     flow_log,
     gossip_router,
     model,
+    relay_site,
     router,
     ssl_profile,
     tls_data,
@@ -233,6 +235,58 @@ def test_each_router_gossip_router_and_flow_log_has_a_certificate_of_its_own() -
     assert "*.g-gossip.net.svc" in own["g_gossip"].names.hosts
     assert east.ledger_secret == "east-certificates"
     assert len({item.ledger_secret for item in own.values()}) == 4
+
+
+def hosts_of(*resources: dict[str, Any]) -> dict[str, set[str]]:
+    """The Services whose hosts are in the certificate of each resource."""
+    own = model(*resources).own
+    return {
+        name: {host.split(".")[0] for host in item.names.hosts if not host.startswith("*")}
+        for name, item in own.items()
+    }
+
+
+def aged(day: int) -> dict[str, Any]:
+    return {"creationTimestamp": f"2026-01-{day:02}T00:00:00Z"}
+
+
+def test_a_certificate_names_the_site_of_a_router_and_none_that_was_refused() -> None:
+    """500 RelaySites that were refused made a certificate longer than TLS peers accept, and kept all Routers from
+    connecting again."""
+    sites = [relay_site(f"s{number}", "east", meta=aged(number + 2)) for number in range(20)]
+    found = hosts_of(router("east"), relay_site("first", "east", meta=aged(1)), *sites)
+    assert found == {"east_router": {"east", "east-mesh", "first-bridge"}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "site"),
+    [
+        (router("east", mode="edge"), relay_site("x", "east")),
+        (router("east"), relay_site("x", "east", memberPort=5672)),
+        (router("east"), relay_site("x", "none")),
+    ],
+    ids=["edge", "port", "no router"],
+)
+def test_a_site_that_a_router_cannot_be_in_gives_no_names(
+    resource: dict[str, Any], site: dict[str, Any]
+) -> None:
+    assert "x-bridge" not in hosts_of(resource, site)["east_router"]
+
+
+def test_a_certificate_has_no_hosts_of_a_service_of_an_older_resource() -> None:
+    """Whoever had the key of one Router could act as the other one."""
+    assert hosts_of(
+        router("x-bridge", meta=aged(1)),
+        router("e-mesh", meta=aged(1)),
+        router("e", meta=aged(2)),
+        relay_site("x", "e"),
+    ) == {
+        "x-bridge_router": {"x-bridge", "x-bridge-mesh"},
+        "e-mesh_router": {"e-mesh", "e-mesh-mesh"},
+        "e_router": {"e"},
+    }
+    found = hosts_of(router("e", meta=aged(1)), router("e-mesh", meta=aged(2)))
+    assert found["e_router"] == {"e", "e-mesh"}, "a younger Router takes nothing away"
 
 
 def test_on_one_machine_certificates_name_the_machine() -> None:

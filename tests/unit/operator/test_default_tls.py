@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from tests.unit.operator.api_server import WholeApiServer, store_of
 from tests.unit.operator.configurations import configs
 from tests.unit.operator.support import (
     connector,
     model,
     opaque_secret,
     own_authority,
+    relay_site,
     router,
     tls_secret,
 )
 
-from isthmus_operator.render import RouterInstance, plan
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.observe import Observer
+from isthmus_operator.reconcile import Operator, Reconciliation
+from isthmus_operator.render import RenderSettings, RouterInstance, plan
 from isthmus_router.core.roles import Role
 
 CLEAR = [
@@ -159,3 +165,46 @@ def test_without_a_certificate_a_listener_is_left_out_and_never_clear_text() -> 
     assert [item.name for item in planned.instances["west"][0].listeners] == ["amqp"]
     assert {item.reason for item in planned.findings} == {"Pending", "AuthorityUnusable"}
     assert all("isthmus-authority" in item.message for item in planned.findings)
+
+
+class Immutable(WholeApiServer):
+    """Somebody has made the Secret with the certificates of `west` immutable."""
+
+    is_immutable = False
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        if self.is_immutable and name == "west-certificates":
+            raise ApiError(422, "Invalid", "field is immutable when `immutable` is set")
+        return await super().merge(kind, namespace, name, patch)
+
+
+async def test_a_router_that_gets_no_new_certificate_reports_it() -> None:
+    """It would be told when the certificate has expired, weeks later."""
+    api = Immutable()
+    observer = Observer(lambda _: None)
+    stub: Any = api
+    operator = Operator(stub, RenderSettings("r:1"), observer, "1", "pod", time.monotonic)
+    one = Reconciliation("net", operator)
+    resources = [router("west"), relay_site("nyc", "west")]
+    for item in resources:
+        item["metadata"]["resourceVersion"] = "7"
+
+    def configured(name: str) -> tuple[str, str, str]:
+        (found,) = (
+            item for item in api.statuses["Router", name]["conditions"] if item["type"] == "Configured"
+        )
+        return found["status"], found["reason"], found["message"]
+
+    await one.look(store_of(resources[0], live=api.live()))
+    assert configured("west")[1] == "RolloutInProgress"
+    api.is_immutable = True
+    await one.look(store_of(*resources, live=api.live()))
+    status, reason, message = configured("west")
+    assert (status, reason) == ("False", "ApplyFailed")
+    assert 'Secret "west-certificates"' in message
+    assert "field is immutable" in message
+    api.is_immutable = False
+    await one.look(store_of(*resources, live=api.live()))
+    await one.look(store_of(*resources, live=api.live()))
+    assert configured("west")[1] == "RolloutInProgress"
+    await observer.close()
