@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,9 @@ from tests.unit.amqp.garbage import nothing_left_to_collect
 from tests.unit.amqp.rig import Peer, Rig
 from tests.unit.amqp.routed_ends import LINK_ROUTE, OwnEnd
 
+from isthmus_router.amqp.kernel import parking
+from isthmus_router.amqp.kernel.delivery import Branch, Stream, Waiting
+from isthmus_router.amqp.kernel.delivery import Delivery as Record
 from isthmus_router.config import parse
 from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.roles import Role
@@ -31,6 +35,7 @@ POLICY = [
 ]
 TRUNCATED_USER_ID = bytes.fromhex("005373 c01002 40 a0ff")
 
+WHOLE = b"\x00\x53\x77\xa1\x01x"
 HEAD, REST = b"\x00\x53\x75\xb0" + (140_000).to_bytes(4) + bytes(100_000), bytes(40_000)
 
 
@@ -48,13 +53,13 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         rig.close()
 
 
-def attached(rig: Rig, address: str | None, *, receives: bool = False) -> tuple[Peer, Any]:
+def attached(rig: Rig, address: str | None, *, receives: bool = False, credit: int = 10) -> tuple[Peer, Any]:
     peer = rig.connect(Role.NORMAL)
     link = peer.session.receiver("in") if receives else peer.session.sender("out")
     (link.source if receives else link.target).address = address
     link.open()
     if receives:
-        link.flow(10)
+        link.flow(credit)
     rig.settle_down()
     return peer, link
 
@@ -94,6 +99,58 @@ def test_one_that_is_broken_off(rig: Rig, leaves: str) -> None:
     assert [link.stream is not None for link in links] == [True, True]
     {"first": first, "second": second, "receiver": receiver}[leaves].drop()
     rig.settle_down()
+
+
+def there(*classes: type) -> int:
+    """How many objects of these classes there are."""
+    return sum(isinstance(one, classes) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("ends", ["detach", "abort", "drop"])
+@pytest.mark.parametrize(
+    ("address", "receivers"), [("balanced", 1), ("multicast/many", 2), ("multicast/many", 70)]
+)
+def test_those_broken_off_behind_a_message_that_waits(
+    rig: Rig, address: str, receivers: int, ends: str
+) -> None:
+    for _ in range(receivers):
+        attached(rig, address, receives=True, credit=0)
+    _, waits = attached(rig, address)
+    say(rig, waits, WHOLE)
+    waits.advance()
+    rig.settle_down()
+    for _ in range(parking.DROPPED_PLACES + 4):
+        peer, link = attached(rig, address)
+        say(rig, link, HEAD)
+        rig.work_off()
+        assert there(Stream) == 1
+        {"detach": link.close, "abort": lambda link=link: link.current.abort(), "drop": peer.drop}[ends]()
+        rig.settle_down()
+        peer.drop()
+        rig.driver.work(rig.driver.forwarder.slow.examine())
+        rig.work_off()
+        assert there(Stream, Branch) == 0
+    assert there(Waiting) <= receivers * (parking.DROPPED_PLACES + 1)
+
+
+def test_messages_of_senders_that_leave_behind_one_that_waits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached(rig, "balanced", receives=True, credit=0)
+    _, waits = attached(rig, "balanced")
+    say(rig, waits, WHOLE)
+    waits.advance()
+    rig.settle_down()
+    monkeypatch.setattr(parking, "PARKED_BYTES_HIGH", 0)
+    for _ in range(3):
+        peer, link = attached(rig, "balanced")
+        say(rig, link, WHOLE)
+        link.advance()
+        rig.settle_down()
+        assert there(Record) == 2
+        peer.drop()
+        rig.work_off()
+        assert there(Record) == 1
 
 
 @pytest.mark.parametrize("pieces", [(HEAD, REST), (HEAD,)], ids=["whole", "broken off"])

@@ -49,7 +49,7 @@ CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
 NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
 AT_ONCE = 256
 """Messages that are sent or given back in one step."""
-DROPPED_PLACES = 256
+DROPPED_PLACES = 16
 """Places of dropped messages that a queue may have in any case; otherwise they may be half of it."""
 
 
@@ -227,6 +227,7 @@ class Parking:
         out = branch.link
         assert branch.waiting is not None
         _leave_place(out, branch.waiting)
+        branch.waiting = None
         _close_gaps(out)
         self._forwarder.settlement.eased(out)
 
@@ -433,16 +434,20 @@ def _drop_longest_parked(connection: Connection) -> None:
 
 def _leave_place(out: Link, item: Parked | Waiting) -> None:
     """What waits is given up, with only its place left: taking it out would mean to look for it."""
-    if item.__class__ is Parked:
+    if isinstance(item, Waiting):
+        item.stream = None
+    else:
         item.payload = b""
+    item.record = None
     item.dropped = True
     out.parked_dropped += 1
 
 
 def _close_gaps(out: Link) -> None:
-    """Take places out that messages have left, once there are many or nothing else."""
-    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2) or out.parked_dropped == len(
-        out.parked
-    ):
+    """Take places out that messages have left: in front of the others, and all of them once there are many."""
+    while out.parked_dropped and out.parked[0].dropped:
+        out.parked.popleft()
+        out.parked_dropped -= 1
+    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2):
         out.parked = deque(item for item in out.parked if not item.dropped)
         out.parked_dropped = 0

@@ -549,6 +549,7 @@ class Streams:
         stream.consume = None
         self._take_collected(stream)
         self._forwarder.parking.keep_no_more(stream)
+        stream.head = b""
         record = stream.record
         if record is not None and record.load is not None:
             record.load.settled()

@@ -378,6 +378,7 @@ class WideStreams:
     def _over(self, stream: WideStream) -> None:
         forwarder, link, record = self._forwarder, stream.link, stream.record
         aborted, stream.stage = stream.stage is _Stage.ABORT, _Stage.OVER
+        stream.round, stream.at, stream.chunk = [], 0, b""
         if not stream.orphaned:
             link.stream = None
             if aborted:
