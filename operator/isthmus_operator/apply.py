@@ -244,7 +244,8 @@ class Applier:
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._held = Holds(clock)
-        """By identity of the object, with the hash that is not applied, or the uid that is not deleted."""
+        """By identity of the object, with the owner's uid and the hash that are not applied, or the uid of the object
+        that is not deleted."""
         self._contests = Contests(clock)
         """By identity of the object."""
         self._made: dict[Identity, tuple[str, str, str]] = {}
@@ -367,7 +368,8 @@ class Applier:
         if self._contests.holds(key):
             outcome.problems.append(_contested(key))
             return usable
-        refused = self._held.refusal(key, _applied_hash(desired))
+        content = _owner_uid(desired), _applied_hash(desired)
+        refused = self._held.refusal(key, content)
         if refused is not None:
             outcome.problems.append(_unwritten(key, refused))
             return usable
@@ -378,7 +380,7 @@ class Applier:
             outcome.problems.append(_problem(key, error))
             return False
         except ApiError as error:
-            self._hold(key, _applied_hash(desired), error, outcome)
+            self._hold(key, content, error, outcome)
             return usable
         self._held.remove(key)
         return True
@@ -396,7 +398,7 @@ class Applier:
         elif not self._is_current(desired, live):
             self._contests.changed(key, (live["metadata"]["uid"], version_of(live)))
 
-    def _hold(self, key: Identity, content: str, error: ApiError, outcome: Outcome) -> None:
+    def _hold(self, key: Identity, content: str | tuple[str, str], error: ApiError, outcome: Outcome) -> None:
         """A write was refused."""
         outcome.problems.append(_unwritten(key, error))
         if error.concerns_object:

@@ -53,6 +53,7 @@ from .status import (
     router_status,
     sslprofile_status,
     usage,
+    without_messages,
 )
 from .store import Store
 from .untrusted import MAX_TEXT, clean, shown
@@ -64,7 +65,8 @@ GROWTH_PERCENT = 25
 AT_ONCE_SECONDS = 0.1
 SYNC_CHECK_SECONDS = 2.0
 MAX_STATUS_PAUSE_SECONDS = 240.0
-"""Longest time for which a status is not written that somebody else changes again and again."""
+"""Longest time for which a status is not written that somebody else changes again and again, or of which nothing but
+messages change."""
 RENDERING_SECONDS = 60.0
 """A rendering is good for this long when nothing changes: certificates expire."""
 
@@ -117,6 +119,8 @@ class Reconciliation:
         """Statuses that the API server has refused, by uid."""
         self._contests = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
         """Statuses that somebody else changes, by uid."""
+        self._messages = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
+        """Statuses of which nothing but messages change, such as what a host answers to each attempt, by uid."""
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
@@ -209,6 +213,7 @@ class Reconciliation:
             self._applier.due(began),
             self._refused.due(began),
             self._contests.due(began),
+            self._messages.due(began),
             self._announcer.due(self._operator.clock()),
             self._creations.due(),
         ]
@@ -443,6 +448,7 @@ class Reconciliation:
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
         self._refused.retain(alive)
         self._contests.retain(alive)
+        self._messages.retain(alive)
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         for error in written:  # only now, as it must not keep the others from their Events
             if isinstance(error, BaseException):
@@ -551,7 +557,10 @@ class Reconciliation:
             and normal(written.status) != normal(manifest.get("status") or {})
         ):
             self._contests.changed(metadata["uid"], version)
-        if self._contests.holds(metadata["uid"]):
+        before, after = (without_messages(normal(item)) for item in (self._status(manifest), status))
+        if self._contests.holds(metadata["uid"]) or (
+            before == after and self._messages.holds(metadata["uid"])
+        ):
             return
         body = {
             "apiVersion": API_VERSION,
@@ -576,6 +585,8 @@ class Reconciliation:
             return
         self._refused.remove(metadata["uid"])
         self._written[metadata["uid"]] = _Written(version_of(answer), answer.get("status") or {})
+        if before == after:
+            self._messages.changed(metadata["uid"], version_of(answer))
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news, as far as the namespace may post so many."""

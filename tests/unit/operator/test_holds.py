@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class World:
         self.api = api
         anything: Any = api
         self.applier = Applier(anything, lambda: self.now)
-        self.owner, self.desired = OWNERS["payments"]
+        self.owner, self.desired = copy.deepcopy(OWNERS["payments"])
 
     async def look(self) -> Outcome:
         live = self.api.live()
@@ -144,3 +145,21 @@ def test_objects_that_are_gone_are_forgotten() -> None:
         holds.add(name, "v1", ApiError(500, "", ""))
     holds.retain({"east"})
     assert (len(holds), holds.refusal("west", "v1")) == (1, None)
+
+
+async def test_a_refusal_does_not_concern_a_resource_that_is_made_anew() -> None:
+    """A namespace that was deleted and made again had no objects for 30 seconds."""
+    api = Failing("PodDisruptionBudget", ApiError(403, "Forbidden", "the namespace is being terminated"))
+    world = World(api)
+    assert (await world.look()).problems
+    await world.look()
+    assert api.attempts == 1
+    former = world.owner
+    metadata = former.metadata.model_copy(update={"uid": "uid-payments-2"})
+    world.owner = former.model_copy(update={"metadata": metadata})
+    for item in world.desired:
+        reference = {**item["metadata"]["ownerReferences"][0], "uid": "uid-payments-2"}
+        item["metadata"] = {**item["metadata"], "ownerReferences": [reference]}
+    api.objects.clear()
+    assert (await world.look()).problems
+    assert api.attempts == 2

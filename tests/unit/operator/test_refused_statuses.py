@@ -12,11 +12,12 @@ from tests.unit.operator.support import link_route
 
 from isthmus_operator import reconcile
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.contests import PERIOD_SECONDS
 from isthmus_operator.events import LASTING_SECONDS
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.holds import REFUSED_SECONDS
 from isthmus_operator.observe import Observer
-from isthmus_operator.reconcile import Operator, Reconciliation
+from isthmus_operator.reconcile import MAX_STATUS_PAUSE_SECONDS, Operator, Reconciliation
 from isthmus_operator.render import RenderSettings
 from isthmus_operator.resources import LinkRoute
 from isthmus_operator.store import Store
@@ -40,7 +41,7 @@ class Api:
         if name == "bad":
             raise self.error
         answer = copy.deepcopy(manifest)
-        answer["metadata"]["resourceVersion"] = "9"
+        answer["metadata"]["resourceVersion"] = str(8 + len(self.tried))
         return answer
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -184,3 +185,44 @@ async def test_a_resource_that_a_finalizer_holds_is_not_ready(world: World) -> N
         ("Ready", "Unknown", "Deleting"),
     }
     assert "finalizers hold it: example.com/hold" in status["conditions"][0]["message"]
+
+
+async def test_a_status_of_which_nothing_but_messages_change_is_written_less_and_less_often(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that answered each attempt of 300 Connectors with another text had 33 statuses written each second."""
+    reason, number = "First", 0
+
+    def told(route: LinkRoute, *_: Any) -> dict[str, Any]:
+        condition = {
+            "type": "Ready",
+            "status": "False",
+            "reason": reason,
+            "message": f"{route.name} {number}",
+        }
+        return {"conditions": [condition], "routers": [{"message": f"{number}"}]}
+
+    monkeypatch.setattr(reconcile, "status_of_link_route", told)
+
+    def written() -> int:
+        return world.api.tried.count("good")
+
+    for number in range(6):
+        await world.look()
+        assert written() == number + 1
+        world.now += 10
+    for number in range(6, 126):  # noqa: B007 - `told` uses it
+        due = await world.look()
+        assert due is not None
+        assert due <= MAX_STATUS_PAUSE_SECONDS
+        world.now += 10
+    assert 9 <= written() <= 6 + 8, "20 minutes"
+    before = written()
+    reason, number = "Second", 127
+    await world.look()
+    assert written() == before + 1, "a condition that changes is written at once"
+    assert world.api.statuses["good"]["conditions"][0]["message"] == "good 127"
+    world.now += PERIOD_SECONDS + MAX_STATUS_PAUSE_SECONDS + 1
+    number = 128
+    await world.look()
+    assert written() == before + 2
