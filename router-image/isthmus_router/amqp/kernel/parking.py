@@ -273,16 +273,20 @@ class Parking:
 
         Nobody was told that the rest had arrived.
         """
-        items, origin.sent_parked = origin.sent_parked, {}
-        links: dict[Link, None] = {}
-        for item in items:
-            item.origin = None
-            links[item.link] = None
-            if not self._orphan(item.link, item, item.record):
-                _leave_place(item.link, item)
-        for out in links:
-            _close_gaps(out)
-            self._forwarder.settlement.eased(out)
+        origin.paused = False  # what leaves meanwhile must not have it read on
+        self._forwarder.in_steps(self._orphan_all(origin), len(origin.sent_parked))
+
+    def _orphan_all(self, origin: Link) -> Iterator[None]:
+        for number, item in enumerate(list(origin.sent_parked), 1):
+            if item in origin.sent_parked:  # it has not left since then
+                del origin.sent_parked[item]
+                item.origin = None
+                if not self._orphan(item.link, item, item.record):
+                    _leave_place(item.link, item)
+                    _close_gaps(item.link)
+                self._forwarder.settlement.eased(item.link)
+            if number % AT_ONCE == 0:
+                yield
         size, origin.parked_bytes = origin.parked_bytes, 0
         self._less_waits(origin.connection, size)
 
@@ -445,7 +449,7 @@ def _leave_place(out: Link, item: Parked | Waiting) -> None:
 
 def _close_gaps(out: Link) -> None:
     """Take places out that messages have left: in front of the others, and all of them once there are many."""
-    while out.parked_dropped and out.parked[0].dropped:
+    while out.parked and out.parked[0].dropped:
         out.parked.popleft()
         out.parked_dropped -= 1
     if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2):
