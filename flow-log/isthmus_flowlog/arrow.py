@@ -6,6 +6,11 @@ import pyarrow as pa
 
 from isthmus_flowlog.schema import SCHEMA_VERSION, VERSION_KEY, Column, Kind, Table
 
+
+class UnfitError(ValueError):
+    """Content that is not what a table has, or that would take more memory than it may."""
+
+
 _TYPES = {
     Kind.STRING: pa.string(),
     Kind.LONG: pa.int64(),
@@ -13,6 +18,8 @@ _TYPES = {
     Kind.FLAG: pa.bool_(),
     Kind.SKETCH: pa.map_(pa.int32(), pa.int64()),
 }
+
+TYPES = frozenset(_TYPES.values())
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import gc
 import json
 import logging
+import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -56,6 +59,7 @@ class Process:
         journal = Journal(settings.staging_folder / "journal")
         recovered = journal.recover()
         self.store = Store(settings, journal, sink, self.metrics)
+        self.metrics.journal_errors.inc(recovered.unusable)
         if recovered.segments or recovered.cut:
             self.metrics.journal_cut_bytes.inc(recovered.cut_bytes)
             logger.info(
@@ -90,7 +94,14 @@ class Process:
 
     def _lock(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        file = self._held.enter_context((folder / ".lock").open("w"))
+        path = folder / ".lock"
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()  # a FIFO, for example, in a volume that others may write, too
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
+        file = self._held.enter_context(os.fdopen(descriptor, "w"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -128,7 +139,7 @@ class Process:
     def _failure(self) -> str | None:
         if self._failed:
             return "the thread of the connection has ended"
-        failed = [worker.name for worker in (self.store.writer, self.store.shipper) if worker.failed]
+        failed = [thread.name for thread in (self.store.writer, self.store.shipper) if thread.failed]
         return f"the thread {failed[0]} has ended" if failed else None
 
     def not_healthy(self) -> str | None:
@@ -137,7 +148,7 @@ class Process:
         stuck = (
             f"the connection's thread has been stuck for {silent:.0f} s" if silent > STUCK_SECONDS else None
         )
-        return self._failure() or stuck
+        return self._failure() or self.store.stuck or stuck
 
     def not_ready(self) -> str | None:
         """Why records are not collected, or not kept, at present."""

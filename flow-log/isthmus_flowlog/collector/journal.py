@@ -8,22 +8,34 @@ when all of its rows are in Parquet files.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
+import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
+
+from isthmus_flowlog.arrow import UnfitError
+from isthmus_flowlog.collector.stream import read_stream
+
+logger = logging.getLogger("JOURNAL")
 
 SUFFIX = ".journal"
 _TABLE = b"isthmus.table"
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"IFJ1"
 """Then the length of the stream, in bytes, and its CRC-32."""
+LONGEST_REASON = 300
+"""Characters."""
+MOST_BYTES = 256 * 1024 * 1024
+"""Of a file that is read. Collectors close a file after the block with which it has 64 MiB."""
 
 
 @dataclass(slots=True)
@@ -53,6 +65,8 @@ class Recovered:
     cut: int = 0
     """Files whose end was cut off."""
     cut_bytes: int = 0
+    unusable: int = 0
+    """Files that cannot be read, or that no collector has written; they stay."""
 
 
 class Journal:
@@ -69,20 +83,27 @@ class Journal:
         self._folder.mkdir(parents=True, exist_ok=True)
         found = Recovered()
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-            segment = Segment(path, began=path.stat().st_mtime)
-            for _, content in blocks(path, segment):
-                segment.rows += len(content)
-            excess = path.stat().st_size - segment.size
-            if excess:
-                found.cut += 1
-                found.cut_bytes += excess
-                os.truncate(path, segment.size)
-            if segment.rows:
-                segment.oldest = segment.began
-                found.segments.append(segment)
-            else:
-                path.unlink()
+            try:
+                self._recover(path, found)
+            except Exception as error:  # what one file holds does not keep the others from the log
+                found.unusable += 1
+                set_aside(path, error)
         return found
+
+    def _recover(self, path: Path, found: Recovered) -> None:
+        segment = Segment(path, began=path.lstat().st_mtime)
+        for _, content in blocks(path, segment):
+            segment.rows += len(content)
+        excess = path.lstat().st_size - segment.size
+        if excess:
+            found.cut += 1
+            found.cut_bytes += excess
+            os.truncate(path, segment.size)
+        if segment.rows:
+            segment.oldest = segment.began
+            found.segments.append(segment)
+        else:
+            path.unlink()
 
     def append(self, tables: Mapping[str, pa.Table], now: float) -> None:
         """Write rows; they are on disk when this returns. After an error none of them is: try again."""
@@ -137,9 +158,12 @@ def _block(table: str, content: pa.Table) -> bytes:
 
 
 def blocks(path: Path, segment: Segment | None = None) -> Iterator[tuple[str, pa.Table]]:
-    """What whole blocks hold: (table, rows). Adds their bytes to the size of `segment`."""
-    with path.open("rb") as file:
+    """What whole blocks hold: (table, rows). Adds their bytes to the size of `segment`. Raises UnfitError, OSError and
+    exceptions of pyarrow."""
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise UnfitError(f"it has {size} bytes, more than {MOST_BYTES}")
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             magic, length, checksum = _HEAD.unpack(head)
             if magic != _MAGIC or length > size - file.tell():
@@ -147,10 +171,29 @@ def blocks(path: Path, segment: Segment | None = None) -> Iterator[tuple[str, pa
             data = file.read(length)
             if zlib.crc32(data) != checksum:
                 return
-            content = pa.ipc.open_stream(data).read_all()
+            content = read_stream(data)
             if segment is not None:
                 segment.size += _HEAD.size + length
-            yield content.schema.metadata[_TABLE].decode(), content
+            yield (content.schema.metadata or {}).get(_TABLE, b"").decode(), content
+
+
+def set_aside(path: Path, error: Exception) -> None:
+    """Say that a file of the journal stays as it is; the next process tries it again."""
+    expected = isinstance(error, OSError | UnfitError | pa.ArrowException)
+    logger.error(
+        "file of the journal set aside",
+        extra={"file": str(path), "reason": f"{type(error).__name__}: {error}"[:LONGEST_REASON]},
+        exc_info=None if expected else error,
+    )
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file for reading. OSError if it is no regular file: a FIFO would wait for ever, a link may lead anywhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def sync_folder(folder: Path) -> None:

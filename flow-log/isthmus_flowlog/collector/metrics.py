@@ -64,7 +64,10 @@ class Metrics:
         self.journal_bytes = gauge(
             "journal_bytes", "In the journal: rows that are in no file of the log yet."
         )
-        self.journal_errors = counter("journal_errors", "Times that the journal could not be written.")
+        self.journal_errors = counter(
+            "journal_errors",
+            "Times that the journal could not be written, or a file of it could not be read.",
+        )
         self.journal_cut_bytes = counter(
             "journal_cut_bytes", "Half-written ends of the journal, cut off at the start."
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ import pyarrow.parquet as pq
 
 from isthmus_flowlog.collector.journal import Segment, blocks
 from isthmus_flowlog.collector.rows import SCHEMAS, by_partition, conform
+from isthmus_flowlog.collector.untrusted import merged_parts, read_rows
 from isthmus_flowlog.schema import MERGED_KEY, TABLES, Table, table
 
 ROW_GROUP_ROWS = 131_072
+ROW_GROUP_BYTES = 128 * 1024 * 1024
+"""In memory, of files that are made one."""
 _OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "write_statistics": True}
+Opened = Callable[[str], AbstractContextManager[Any]]
+"""Opens a file of the log for reading, by its path."""
 
 
 def tables_of(segment: Segment) -> Iterator[tuple[str, pa.Table]]:
@@ -35,10 +41,21 @@ def write(content: pa.Table, path: Path) -> None:
     pq.write_table(content, path, row_group_size=ROW_GROUP_ROWS, **_OPTIONS)
 
 
-def merge(kind: Table, sources: Iterable[Any], names: Sequence[str], path: Path) -> None:
-    """Write the rows of files to one, never more than a row group of it in memory at a time."""
+class PartError(Exception):
+    """A file cannot be made part of another one."""
+
+    def __init__(self, path: str, reason: Exception) -> None:
+        super().__init__(path)
+        self.path = path
+        self.reason = reason
+
+
+def merge(kind: Table, parts: Sequence[str], opened: Opened, path: Path, tick: Callable[[], None]) -> None:
+    """Write the rows of files to one, never more than a row group of it in memory at a time. PartError if one of them
+    cannot be read. `tick` is called again and again, and may raise."""
+    names = [part.rpartition("/")[2] for part in parts]
     schema = SCHEMAS[kind.name].with_metadata(
-        {**SCHEMAS[kind.name].metadata, MERGED_KEY.encode(): json.dumps(list(names)).encode()}
+        {**SCHEMAS[kind.name].metadata, MERGED_KEY.encode(): json.dumps(names).encode()}
     )
     with pq.ParquetWriter(path, schema, **_OPTIONS) as target:
         waiting: list[pa.Table] = []
@@ -50,21 +67,28 @@ def merge(kind: Table, sources: Iterable[Any], names: Sequence[str], path: Path)
             )
             waiting.clear()
 
-        for source in sources:
-            with pq.ParquetFile(source, page_checksum_verification=True) as file:
-                for group in range(file.num_row_groups):
-                    waiting.append(conform(kind, file.read_row_group(group)))
-                    if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
-                        put()
+        for part in parts:
+            for content in _rows_of(kind, part, opened):
+                tick()
+                waiting.append(content)
+                if (
+                    sum(map(len, waiting)) >= ROW_GROUP_ROWS
+                    or sum(item.nbytes for item in waiting) >= ROW_GROUP_BYTES
+                ):
+                    put()
         if waiting:
             put()
+    with path.open("rb") as file:
+        if list(merged_parts(file)) != names:
+            raise OSError("a merged file would be too large")
 
 
-def merged_parts(source: Any) -> list[str]:
-    """Names of the files that a merged file was made of."""
-    metadata = pq.read_metadata(source).metadata or {}
-    names: list[str] = json.loads(metadata.get(MERGED_KEY.encode(), b"[]"))
-    return names
+def _rows_of(kind: Table, part: str, opened: Opened) -> Iterator[pa.Table]:
+    try:
+        with opened(part) as source:
+            yield from read_rows(kind, source)
+    except Exception as error:
+        raise PartError(part, error) from error
 
 
 def table_of(path: str) -> Table:

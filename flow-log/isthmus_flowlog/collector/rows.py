@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isthmus_flowlog.arrow import arrow_schema
+from isthmus_flowlog.arrow import UnfitError, arrow_schema
 from isthmus_flowlog.collector.columns import LAYOUTS, Row
-from isthmus_flowlog.schema import TABLES, Kind, Table, partition
+from isthmus_flowlog.schema import TABLES, Column, Kind, Table, partition
 
 SCHEMAS = {table.name: arrow_schema(table) for table in TABLES}
 _HOUR_US = 3_600_000_000
@@ -55,19 +55,31 @@ def _convert(table: str, rows: Sequence[Row]) -> pa.Table:
 
 
 def conform(table: Table, content: pa.Table) -> pa.Table:
-    """What another version has written, with the columns of this one: new ones are null, or 0 in counts."""
+    """What another version has written, with the columns of this one: new ones are null, or 0 in counts. UnfitError for
+    what no version writes."""
     schema = SCHEMAS[table.name]
-    if content.schema.equals(schema):
-        return content.replace_schema_metadata(schema.metadata)
+    if len(set(content.column_names)) != len(content.column_names):
+        raise UnfitError("a column is there twice")
     arrays = []
     for column in table.columns:
         field = schema.field(column.name)
-        if column.name in content.column_names:
-            arrays.append(content.column(column.name).cast(field.type))
-        else:
-            absent = {Kind.LONG: 0, Kind.FLAG: False}.get(column.kind, "") if column.required else None
-            arrays.append(pa.array([absent] * len(content), field.type))
+        if column.name not in content.column_names:
+            arrays.append(_absent(column, field.type, len(content)))
+            continue
+        array = content.column(column.name)
+        if array.type != field.type or (column.required and array.null_count):
+            raise UnfitError(f"column {column.name} has other types, or nulls")
+        arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _absent(column: Column, kind: pa.DataType, count: int) -> pa.Array:
+    if not column.required:
+        return pa.nulls(count, kind)
+    value: object = {Kind.LONG: 0, Kind.FLAG: False, Kind.STRING: ""}.get(column.kind)
+    if value is None:
+        raise UnfitError(f"column {column.name} is missing")
+    return pa.repeat(pa.scalar(value, kind), count)
 
 
 def by_partition(table: Table, content: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from pyarrow import fs
 
-from isthmus_flowlog.collector.journal import sync_folder
+from isthmus_flowlog.collector.journal import open_regular, sync_folder
 from isthmus_flowlog.collector.plan import File
 from isthmus_flowlog.collector.settings import S3, S3_SCHEMES, Settings
 from isthmus_flowlog.schema import TABLES
+
+logger = logging.getLogger("SINK")
 
 _TEMPORARY = ".tmp"
 _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 30.0
 
 
+Failed = Callable[[str, Exception], None]
+"""Told of a file or folder that cannot be used, and why."""
+
+
+def _log_failure(path: str, error: Exception) -> None:
+    logger.error("part of the log cannot be used", extra={"path": path, "reason": str(error)})
+
+
 class Sink(Protocol):
-    """A flow log that can be written. Paths are below its root. Every method may raise OSError."""
+    """A flow log that can be written, and that others may write, too. Paths are below its root. Every method may raise
+    OSError."""
 
     def write(self, path: str, produce: Callable[[Path], None]) -> int:
         """Let `produce` write a local file, and have it in the log under `path`; bytes."""
 
-    def files(self) -> list[File]:
-        """All files of the tables."""
+    def files(self, failed: Failed = _log_failure) -> list[File]:
+        """All files of the tables; those that cannot be listed are left out, and told to `failed`."""
 
     def open(self, path: str) -> Any:
-        """A file for reading, as pyarrow takes it."""
+        """A file for reading, which is its own context manager."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is not there is no error."""
@@ -47,14 +60,14 @@ class FolderSink:
     def clean(self) -> None:
         """Remove what a crash has left half-written; to be called when nobody writes."""
         for table in TABLES:
-            for path in (self._root / table.name).glob(f"*/*/.*{_TEMPORARY}"):
-                path.unlink(missing_ok=True)
+            _remove((self._root / table.name).glob(f"*/*/.*{_TEMPORARY}"))
 
     def write(self, path: str, produce: Callable[[Path], None]) -> int:
         """As Sink."""
         final = self._root / path
         self._make_folder(final.parent)
-        temporary = final.with_name(f".{final.name}{_TEMPORARY}")
+        # Nobody else can have put something else there, such as a FIFO, as nobody knows the name.
+        temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}{_TEMPORARY}")
         try:
             produce(temporary)
             with temporary.open("rb") as file:
@@ -74,21 +87,33 @@ class FolderSink:
             folder.mkdir(exist_ok=True)
             sync_folder(folder.parent)
 
-    def files(self) -> list[File]:
-        """As Sink."""
+    def files(self, failed: Failed = _log_failure) -> list[File]:
+        """As Sink. Only regular files are listed, and no link is followed below the folder of a table."""
         found = []
         for table in TABLES:
-            for path in (self._root / table.name).glob("*/*/[!._]*.parquet"):
-                with contextlib.suppress(FileNotFoundError):
-                    status = path.stat()
-                    found.append(
-                        File(path.relative_to(self._root).as_posix(), status.st_size, status.st_mtime)
-                    )
+            for day in self._entries(table.name, failed):
+                for hour in self._entries(f"{table.name}/{day.name}", failed) if _is_folder(day) else ():
+                    folder = f"{table.name}/{day.name}/{hour.name}"
+                    for entry in self._entries(folder, failed) if _is_folder(hour) else ():
+                        if _is_of_log(entry.name) and entry.is_file(follow_symlinks=False):
+                            with contextlib.suppress(FileNotFoundError):
+                                status = entry.stat(follow_symlinks=False)
+                                found.append(File(f"{folder}/{entry.name}", status.st_size, status.st_mtime))
         return found
 
+    def _entries(self, folder: str, failed: Failed) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._root / folder) as entries:
+                return list(entries)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            failed(folder, error)
+            return []
+
     def open(self, path: str) -> Any:
-        """As Sink."""
-        return fs.LocalFileSystem().open_input_file(str(self._root / path))
+        """As Sink. OSError for what is no regular file."""
+        return open_regular(self._root / path)
 
     def delete(self, paths: Iterable[str]) -> None:
         """As Sink; folders that are empty then go, too."""
@@ -134,8 +159,7 @@ class BucketSink:
 
     def clean(self) -> None:
         """Remove what a crash has left half-written."""
-        for path in self._staging.glob(f"*{_TEMPORARY}"):
-            path.unlink(missing_ok=True)
+        _remove(self._staging.glob(f"*{_TEMPORARY}"))
 
     def write(self, path: str, produce: Callable[[Path], None]) -> int:
         """As Sink. The store shows an object when all of it has come (PUT, or the end of a multipart upload)."""
@@ -156,15 +180,19 @@ class BucketSink:
         finally:
             local.unlink(missing_ok=True)
 
-    def files(self) -> list[File]:
+    def files(self, failed: Failed = _log_failure) -> list[File]:
         """As Sink."""
         found = []
         for table in TABLES:
             selector = fs.FileSelector(f"{self._root}/{table.name}", recursive=True, allow_not_found=True)
             for item in self._system.get_file_info(selector):
-                if item.is_file and item.path.endswith(".parquet") and item.base_name[0] not in "._":
-                    path = item.path.removeprefix(f"{self._root}/")
-                    found.append(File(path, item.size, item.mtime.timestamp()))
+                path = item.path.removeprefix(f"{self._root}/")
+                if not item.is_file or not _is_of_log(item.base_name):
+                    continue
+                if item.size is None or item.mtime is None:
+                    failed(path, OSError("the store tells neither its size nor its age"))
+                    continue
+                found.append(File(path, item.size, item.mtime.timestamp()))
         return found
 
     def open(self, path: str) -> Any:
@@ -176,6 +204,23 @@ class BucketSink:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 self._system.delete_file(f"{self._root}/{path}")
+
+
+def _is_of_log(name: str) -> bool:
+    return name.endswith(".parquet") and name[0] not in "._"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _remove(paths: Iterator[Path]) -> None:
+    """What a crash has left; what cannot be removed stays."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _log_failure(str(path), error)
 
 
 def open_sink(settings: Settings) -> FolderSink | BucketSink:

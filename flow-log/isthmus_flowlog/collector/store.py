@@ -1,4 +1,4 @@
-"""Threads that keep rows: the writer puts them into the journal, the shipper makes Parquet files of it.
+"""Threads that keep rows: the writer puts them into the journal, the shipper (shipper.py) makes Parquet files of it.
 
 What cannot be written is tried again for as long as it takes; meanwhile `has_room` is false, and routers are given no
 credit. So what is in memory, and in the journal, has a bound.
@@ -6,24 +6,24 @@ credit. So what is in memory, and in the journal, has a bound.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
 
 import pyarrow as pa
 
-from isthmus_flowlog.collector import parquet
+from isthmus_flowlog.collector import worker
 from isthmus_flowlog.collector.columns import Row
-from isthmus_flowlog.collector.journal import Journal, Segment, sync_folder
+from isthmus_flowlog.collector.journal import Journal, Segment
 from isthmus_flowlog.collector.metrics import Metrics
-from isthmus_flowlog.collector.plan import Delete, Merge, compaction, retention, rotation_due
+from isthmus_flowlog.collector.plan import rotation_due
 from isthmus_flowlog.collector.rows import to_arrow
 from isthmus_flowlog.collector.settings import Settings
+from isthmus_flowlog.collector.shipper import Shipper
 from isthmus_flowlog.collector.sinks import Sink
+from isthmus_flowlog.collector.worker import Worker
 
 logger = logging.getLogger("STORE")
 
@@ -37,9 +37,8 @@ credit that there was."""
 MOST_AT_ONCE = 50_000
 MOST_OCTETS_AT_ONCE = 16 * 1024 * 1024
 """Rows that are made an Arrow table; each byte of theirs is in memory several times then."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-"""Seconds between attempts."""
-MERGED_REMEMBERED = 4096
+STUCK_SECONDS = 600.0
+"""A thread that is not heard of for so long does not work any more; an object may take minutes to be sent."""
 
 Rows = Mapping[str, list[Row]]
 
@@ -128,8 +127,14 @@ class Store:
         """Why nothing can be kept at present."""
         if self.writer.trouble:
             return f"the journal cannot be written: {self.writer.trouble}"
-        if self.shipper.trouble:
-            return f"the log cannot be written: {self.shipper.trouble}"
+        return self.shipper.trouble
+
+    @property
+    def stuck(self) -> str | None:
+        """Which thread does not go on: nothing but another process helps."""
+        for thread in (self.writer, self.shipper):
+            if thread.silent > STUCK_SECONDS:
+                return f"the thread {thread.name} has been stuck for {thread.silent:.0f} s"
         return None
 
     def has_room(self) -> bool:
@@ -169,37 +174,7 @@ class Store:
         return self.shipper.waiting_rows
 
 
-class _Worker:
-    """Works on a thread of its own that does not end before its time."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.stopping = threading.Event()
-        self.failed = False
-        """It has ended by an error of the program."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Work from now on."""
-        self._thread.start()
-
-    def join(self, seconds: float) -> None:
-        """Wait for its end."""
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        try:
-            self.work()
-        except Exception:
-            self.failed = True
-            logger.exception("a thread has ended", extra={"worker": self.name})
-
-    def work(self) -> None:
-        """What it does until `stopping`."""
-        raise NotImplementedError
-
-
-class Writer(_Worker):
+class Writer(Worker):
     """Rows to the journal."""
 
     def __init__(
@@ -238,6 +213,7 @@ class Writer(_Worker):
     def work(self) -> None:
         """What its thread does: rows from the queue to the journal."""
         while not (self.stopping.is_set() and not self._queue.size):
+            self.tick()
             self._queue.wait(JOURNAL_SECONDS, self.stopping.is_set)
             rows = self._queue.take()
             if rows and not self._write(rows):
@@ -253,8 +229,9 @@ class Writer(_Worker):
             tables[table], unfit = to_arrow(table, content)
             if unfit:
                 self._metrics.malformed.inc(unfit)
-        pause = FIRST_PAUSE
+        pause = worker.FIRST_PAUSE
         while True:
+            self.tick()
             try:
                 self._journal.append(tables, time.time())
                 break
@@ -266,7 +243,7 @@ class Writer(_Worker):
                 if self.stopping.is_set():
                     return False
                 self.stopping.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, worker.LONGEST_PAUSE)
         if self.trouble is not None:
             logger.info("the journal can be written again")
             self.trouble = None
@@ -277,143 +254,3 @@ class Writer(_Worker):
         segment = self._journal.seal()
         if segment is not None:
             self._sealed(segment)
-
-
-class Shipper(_Worker):
-    """Segments of the journal to Parquet files; compaction and retention."""
-
-    def __init__(self, settings: Settings, sink: Sink, metrics: Metrics) -> None:
-        super().__init__("shipper")
-        self._settings = settings
-        self._sink = sink
-        self._metrics = metrics
-        self._segments: deque[Segment] = deque()
-        self._changed = threading.Condition()
-        self._parts_of = lru_cache(MERGED_REMEMBERED)(self._read_parts)
-        self._unreadable: set[str] = set()
-        self._keep_house_at = 0.0
-        self.trouble: str | None = None
-
-    def add(self, segment: Segment) -> None:
-        """A segment is sealed."""
-        with self._changed:
-            self._segments.append(segment)
-            self._changed.notify()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Of sealed segments."""
-        with self._changed:
-            return sum(segment.size for segment in self._segments)
-
-    @property
-    def waiting_rows(self) -> int:
-        """Of sealed segments."""
-        with self._changed:
-            return sum(segment.rows for segment in self._segments)
-
-    @property
-    def oldest(self) -> float | None:
-        """When the first row of these came."""
-        with self._changed:
-            return min((segment.oldest for segment in self._segments if segment.oldest), default=None)
-
-    def stop(self) -> None:
-        """Ship what is there and end; what cannot be shipped stays in the journal."""
-        self.stopping.set()
-        with self._changed:
-            self._changed.notify()
-
-    def work(self) -> None:
-        """What its thread does: segments of the journal to files, in turn with merging and deleting."""
-        pause = FIRST_PAUSE
-        while not self.stopping.is_set() or self._segments:
-            try:
-                self._next()
-            except (OSError, pa.ArrowException) as error:
-                self._metrics.sink_errors.inc()
-                if self.trouble is None:
-                    logger.error("the log cannot be written", extra={"reason": str(error)})
-                self.trouble = str(error)
-                if self.stopping.is_set():
-                    return
-                self.stopping.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            else:
-                if self.trouble is not None:
-                    logger.info("the log can be written again")
-                self.trouble, pause = None, FIRST_PAUSE
-
-    def _next(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._segments or self.stopping.is_set(), JOURNAL_SECONDS)
-            segment = self._segments[0] if self._segments else None
-        if segment is not None:
-            self.ship(segment)
-            pa.default_memory_pool().release_unused()
-            with self._changed:
-                self._segments.popleft()
-        elif time.monotonic() >= self._keep_house_at and not self.stopping.is_set():
-            self.keep_house(time.time())
-            self._keep_house_at = time.monotonic() + self._settings.compaction.everySeconds
-
-    def ship(self, segment: Segment) -> None:
-        """Make Parquet files of a segment; after an error it is to be done again, and makes the same files."""
-        written = []
-        for folder, content in parquet.tables_of(segment):
-            path = f"{folder}/{segment.name}.parquet"
-            size = self._sink.write(path, partial(parquet.write, content))
-            written.append((parquet.table_of(path).name, len(content), size))
-        segment.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            sync_folder(segment.path.parent)
-        for table, rows, size in written:
-            self._metrics.rows_written.labels(table).inc(rows)
-            self._metrics.files_written.labels(table).inc()
-            self._metrics.last_written.set_to_current_time()
-            self._metrics.bytes_written.labels(table).inc(size)
-
-    def keep_house(self, now: float) -> None:
-        """Merge and delete what is due."""
-        files = self._sink.files()
-        gone = retention(files, self._settings.retentionDays, now)
-        for step in gone:
-            self._delete(step)
-        if not self._settings.compaction.enabled:
-            return
-        deleted = {path for step in gone for path in step.paths}
-        left = [file for file in files if file.path not in deleted and file.folder not in self._unreadable]
-        for action in compaction(left, self._parts_of, self._settings.compaction, now):
-            if self.stopping.is_set() or self._segments:
-                self._keep_house_at = 0.0  # the rest when there is time
-                return
-            if isinstance(action, Delete):
-                self._delete(action)
-            else:
-                self._merge(action)
-
-    def _delete(self, step: Delete) -> None:
-        self._sink.delete(step.paths)
-        self._metrics.files_deleted.labels(step.reason).inc(len(step.paths))
-        logger.info("files deleted", extra={"reason": step.reason, "files": len(step.paths)})
-
-    def _merge(self, step: Merge) -> None:
-        names = [path.rpartition("/")[2] for path in step.parts]
-        kind = parquet.table_of(step.path)
-        try:
-            self._sink.write(step.path, partial(parquet.merge, kind, map(self._sink.open, step.parts), names))
-        except pa.ArrowInvalid as error:
-            # A file that cannot be read stays as it is, and what is beside it, too.
-            self._unreadable.add(step.path.rpartition("/")[0])
-            self._metrics.sink_errors.inc()
-            logger.error("files cannot be merged", extra={"folder": step.path, "reason": str(error)})
-            return
-        self._metrics.files_merged.inc(len(step.parts))
-        logger.info("files merged", extra={"file": step.path, "files": len(step.parts)})
-
-    def _read_parts(self, path: str) -> tuple[str, ...]:
-        try:
-            with self._sink.open(path) as file:
-                return tuple(parquet.merged_parts(file))
-        except pa.ArrowInvalid:
-            return ()  # merging it will tell

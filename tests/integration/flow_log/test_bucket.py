@@ -24,8 +24,8 @@ from tests.unit.flow_log.samples import deliveries, identities
 from isthmus_flowlog.collector import parquet
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.settings import parse
+from isthmus_flowlog.collector.shipper import Shipper
 from isthmus_flowlog.collector.sinks import BucketSink, open_sink
-from isthmus_flowlog.collector.store import Shipper
 
 FOLDER = "deliveries/date=2026-11-23/hour=08"
 LATER = 4_000_000_000.0

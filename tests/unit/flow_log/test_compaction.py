@@ -19,8 +19,8 @@ from isthmus_flowlog.collector.journal import Journal, Segment
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.rows import SCHEMAS, to_arrow
 from isthmus_flowlog.collector.settings import parse
+from isthmus_flowlog.collector.shipper import Shipper
 from isthmus_flowlog.collector.sinks import FolderSink
-from isthmus_flowlog.collector.store import Shipper
 
 FOLDER = "deliveries/date=2026-11-23/hour=08"
 GRACE = 600.0

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.flow_log.samples import delivery, identities
 
+from isthmus_flowlog.collector import shipper, worker
 from isthmus_flowlog.collector import store as module
 from isthmus_flowlog.collector.columns import Row
 from isthmus_flowlog.collector.journal import Journal
@@ -93,8 +94,9 @@ class Rig:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "JOURNAL_SECONDS", 0.02)
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(shipper, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.02)
 
 
 @pytest.fixture
