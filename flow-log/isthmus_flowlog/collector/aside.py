@@ -9,8 +9,6 @@ from collections.abc import Callable
 import pyarrow as pa
 from prometheus_client import Counter
 
-from isthmus_flowlog.arrow import UnfitError
-
 logger = logging.getLogger("STORE")
 
 ASIDE_SECONDS = 3600.0
@@ -36,7 +34,7 @@ class Aside:
         while len(self._until) >= MOST_ASIDE:
             del self._until[next(iter(self._until))]
         self._until[path] = self._clock() + ASIDE_SECONDS
-        expected = isinstance(error, OSError | UnfitError | pa.ArrowException)
+        expected = isinstance(error, OSError | ValueError | pa.ArrowException)
         logger.error(
             f"part of the log cannot be {purpose}",
             extra={"path": path, "reason": f"{type(error).__name__}: {error}"[:LONGEST_REASON]},

@@ -179,7 +179,7 @@ def blocks(path: Path, segment: Segment | None = None) -> Iterator[tuple[str, pa
 
 def set_aside(path: Path, error: Exception) -> None:
     """Say that a file of the journal stays as it is; the next process tries it again."""
-    expected = isinstance(error, OSError | UnfitError | pa.ArrowException)
+    expected = isinstance(error, OSError | ValueError | pa.ArrowException)
     logger.error(
         "file of the journal set aside",
         extra={"file": str(path), "reason": f"{type(error).__name__}: {error}"[:LONGEST_REASON]},

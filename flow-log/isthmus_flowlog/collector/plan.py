@@ -24,8 +24,10 @@ HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 MOST_SEGMENT_BYTES = 64 * 1024 * 1024
 """A segment is one table in memory when it becomes Parquet."""
-MOST_MERGED_BYTES = 128 * 1024 * 1024
-"""A file that is made part of another one is in memory then; larger ones stay as they are."""
+MOST_TARGET_BYTES = 256 * 1024 * 1024
+"""Larger files would have footers that are not read."""
+MOST_MERGED_BYTES = MOST_TARGET_BYTES // 2
+"""A file that is made part of another one is in memory then."""
 MOST_PARTS = 1000
 """Files that are made one at a time."""
 _FOLDER = re.compile(r"[a-z_]+/date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
@@ -121,7 +123,10 @@ def compaction(
             if old:
                 steps.append(Delete(tuple(old), "merged"))
         else:
-            steps += [_merge(folder, group) for group in _groups(members, settings.targetBytes)]
+            steps += [
+                _merge(folder, group)
+                for group in _groups(members, min(settings.targetBytes, MOST_TARGET_BYTES))
+            ]
     return steps
 
 
@@ -137,7 +142,7 @@ def _groups(members: Iterable[File], target: int) -> list[list[File]]:
     groups: list[list[File]] = [[]]
     size = 0
     for file in sorted(members, key=lambda file: file.name.removeprefix(_MERGED)):
-        if file.size >= min(target / 2, MOST_MERGED_BYTES) or not _NAME.fullmatch(file.name):
+        if file.size >= target / 2 or not _NAME.fullmatch(file.name):
             continue
         if groups[-1] and (size + file.size > target or len(groups[-1]) == MOST_PARTS):
             groups.append([])
