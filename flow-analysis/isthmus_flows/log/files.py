@@ -21,6 +21,7 @@ AT_ONCE = 8
 LONGEST_REASON = 300
 _PATTERN = re.compile(r"[]\[{}*?\\:\x00-\x1f]")
 """Characters with which Hadoop takes the path of a file as a pattern, or not as one."""
+_VERSION = re.compile(r"[0-9]{1,9}")
 _PARTITION = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 _DATE, _HOUR = re.compile(r"date=\d{4}-\d{2}-\d{2}"), re.compile(r"hour=([01]\d|2[0-3])")
 _FIELD = re.compile(
@@ -144,7 +145,7 @@ class LogFolder:
         except JAVA_ERRORS as error:
             return refused(f"no Parquet file, or cut off: {said(error)}")
         version = str(metadata.get(VERSION_KEY) or "")
-        if not version.isdigit():
+        if _VERSION.fullmatch(version) is None:
             return refused(f"no {VERSION_KEY} in its metadata: not written by a collector", rows)
         if int(version) > SCHEMA_VERSION:
             return refused(

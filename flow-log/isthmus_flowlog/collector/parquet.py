@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from isthmus_flowlog.arrow import UnfitError
 from isthmus_flowlog.collector.journal import Segment, blocks
 from isthmus_flowlog.collector.rows import SCHEMAS, by_partition, conform
 from isthmus_flowlog.collector.untrusted import merged_parts, read_rows
@@ -26,10 +27,13 @@ Opened = Callable[[str], AbstractContextManager[Any]]
 
 
 def tables_of(segment: Segment) -> Iterator[tuple[str, pa.Table]]:
-    """What a segment holds: (folder of the partition, rows sorted by time). What `deliveries` refers to comes first."""
+    """What a segment holds: (folder of the partition, rows sorted by time). What `deliveries` refers to comes first.
+    UnfitError for what no collector has written, and as `blocks`."""
     found: defaultdict[str, list[pa.Table]] = defaultdict(list)
     for name, content in blocks(segment.path):
         found[name].append(content)
+    if not found.keys() <= {kind.name for kind in TABLES}:
+        raise UnfitError("it has rows of an unknown table")
     for kind in reversed(TABLES):
         contents = [conform(kind, content) for content in found.pop(kind.name, ())]
         if contents:

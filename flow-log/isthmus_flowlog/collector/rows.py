@@ -15,6 +15,8 @@ from isthmus_flowlog.schema import TABLES, Column, Kind, Table, partition
 
 SCHEMAS = {table.name: arrow_schema(table) for table in TABLES}
 _HOUR_US = 3_600_000_000
+MOST_HOURS = 1000
+"""Of one segment, each of which makes a file. Rows are of the day before or after their arrival."""
 
 
 def to_arrow(table: str, rows: Sequence[Row]) -> tuple[pa.Table, int]:
@@ -87,7 +89,10 @@ def by_partition(table: Table, content: pa.Table) -> Iterator[tuple[str, pa.Tabl
     ordered = content.sort_by(table.time)
     hours = pc.divide(ordered.column(table.time).cast(pa.int64()), _HOUR_US)
     begin = 0
-    for count in pc.value_counts(hours.combine_chunks()):
+    counts = pc.value_counts(hours.combine_chunks())
+    if len(counts) > MOST_HOURS:
+        raise UnfitError(f"rows are of {len(counts)} hours")
+    for count in counts:
         hour, length = count["values"].as_py(), count["counts"].as_py()
         folder = partition(datetime.fromtimestamp(hour * _HOUR_US / 1e6, UTC))
         yield f"{table.name}/{folder}", ordered.slice(begin, length)

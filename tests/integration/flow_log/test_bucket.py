@@ -19,6 +19,7 @@ from tests.integration.flow_log.traffic import PATIENCE, Flow, a_router
 from tests.integration.support.client import Clients
 from tests.integration.support.object_store import KEYS, ObjectStore
 from tests.integration.support.routers import Routers, eventually
+from tests.unit.flow_log.hostile_files import CONTENTS
 from tests.unit.flow_log.samples import deliveries, identities
 
 from isthmus_flowlog.collector import parquet
@@ -97,6 +98,34 @@ def test_files_are_written_listed_merged_and_deleted(store: ObjectStore, tmp_pat
     assert read(sink) == Counter(f"abcde:{number}" for number in range(30))
     worker.keep_house(LATER)
     assert sink.files() == []
+
+
+def test_objects_of_others(store: ObjectStore, tmp_path: Path) -> None:
+    sink = a_sink(store, tmp_path, "hostile")
+    for number in range(2):
+        rows = deliveries(range(number, number + 1))
+        sink.write(f"{FOLDER}/{number}.parquet", lambda path, rows=rows: parquet.write(rows, path))  # type: ignore[misc]
+    names = [*CONTENTS, *(f"merged-{name}" for name in CONTENTS)]
+    for name in [*names, "\N{SNOWMAN} ?%41", "a/b"]:
+        content = CONTENTS[name.removeprefix("merged-")]() if name in names else b"x"
+        sink.write(
+            f"{FOLDER}/{name}.parquet",
+            lambda path, content=content: bool(path.write_bytes(content)) and None,  # type: ignore[misc]
+        )
+    assert len(sink.files()) == len(names) + 4
+    metrics = Metrics()
+    compaction = {"graceSeconds": 10**10}
+    worker = Shipper(parse(settings(store, tmp_path, "hostile", compaction=compaction)), sink, metrics)
+    for _ in range(len(names) + 1):
+        worker.keep_house(LATER)
+    merged = [file.path for file in sink.files() if file.name.startswith("merged-0")]
+    assert len(merged) == 1
+    with sink.open(merged[0]) as content:
+        assert identities(pq.read_table(content)) == ["abcde:0", "abcde:1"]
+    assert metrics.value("sink_errors_total") == len(names)
+    worker = Shipper(parse(settings(store, tmp_path, "hostile", retentionDays=1)), sink, metrics)
+    worker.keep_house(LATER)
+    assert [file.name for file in sink.files()] == ["b.parquet"], "in no folder of an hour"
 
 
 def test_an_upload_that_is_broken_off_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus_flows.log.files import fields_of, hour_in
+from isthmus_flowlog.schema import DELIVERIES, VERSION_KEY
+from isthmus_flows.log.files import LogFolder, Quarantined, fields_of, hour_in
 from isthmus_flows.log.window import hour_of
+from isthmus_flows.storage import Entry
 
 SCHEMA = """message schema {
   required binary identity (STRING);
@@ -45,3 +47,13 @@ def test_the_hour_of_a_path() -> None:
 )
 def test_paths_that_are_in_no_hour(path: str) -> None:
     assert hour_in(path) is None
+
+
+@pytest.mark.parametrize("version", ["", "²", "٣", "1" * 5000, "-1", "1 "])
+def test_a_version_that_is_no_number_leaves_the_file_out(version: str) -> None:
+    folder = object.__new__(LogFolder)
+    footer = (5, SCHEMA, {VERSION_KEY: version})
+    folder._footer = lambda path: footer  # type: ignore[method-assign]
+    found = folder._check(DELIVERIES, Entry("x.parquet", "x.parquet", True, 9, 0), 0)
+    assert isinstance(found, Quarantined)
+    assert "not written by a collector" in found.reason

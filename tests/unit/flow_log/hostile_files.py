@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from isthmus_flowlog.collector.rows import SCHEMAS
 from isthmus_flowlog.schema import MERGED_KEY
 
 SCHEMA = SCHEMAS["deliveries"]
-BOMB_ROWS = 3_000_000
+BOMB_ROWS = 400_000
 
 
 def parquet_bytes(content: pa.Table, **options: Any) -> bytes:
@@ -86,7 +87,7 @@ def nulls() -> bytes:
     return parquet_bytes(rows.set_column(at, "identity", pa.nulls(2, pa.string())))
 
 
-CONTENTS: Mapping[str, Callable[[], bytes]] = {
+_CONTENTS: Mapping[str, Callable[[], bytes]] = {
     "empty": lambda: b"",
     "text": lambda: b"no parquet",
     "footer": lambda: with_footer_of(0xFF),
@@ -108,6 +109,7 @@ CONTENTS: Mapping[str, Callable[[], bytes]] = {
     "map-bomb": lambda: with_column("sizes", sketch_of(9_000_000)),
     "rows-bomb": lambda: with_column("tls_ordinal", pa.nulls(BOMB_ROWS, pa.int64())),
 }
+CONTENTS: Mapping[str, Callable[[], bytes]] = {name: cache(make) for name, make in _CONTENTS.items()}
 """What is in files that cannot be merged."""
 
 MERGED: Mapping[str, Callable[[], bytes]] = {

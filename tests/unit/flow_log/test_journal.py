@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.flow_log.samples import HOUR, deliveries, identities
 
-from isthmus_flowlog.collector.journal import Journal, Segment, blocks
+from isthmus_flowlog.collector.journal import MOST_BYTES, Journal, Segment, blocks
 
 
 def read(segment: Segment) -> list[str]:
@@ -109,3 +114,59 @@ def test_a_journal_without_rows_leaves_no_file(tmp_path: Path) -> None:
     journal.append({"deliveries": deliveries(range(0))}, HOUR)
     assert journal.seal() is None
     assert list(tmp_path.iterdir()) == []
+
+
+def a_block(table: str, content: pa.Table, **options: Any) -> bytes:
+    """As a collector writes it, but for the options of the stream."""
+    sink = pa.BufferOutputStream()
+    schema = content.schema.with_metadata({b"isthmus.table": table.encode()})
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+        stream.write_table(content.replace_schema_metadata(schema.metadata))
+    data = sink.getvalue().to_pybytes()
+    return struct.pack("<4sII", b"IFJ1", len(data), zlib.crc32(data)) + data
+
+
+def corrupt_offsets() -> bytes:
+    """A text of which nobody knows where it ends."""
+    data = a_block("deliveries", pa.table({"identity": ["a" * 777, "b" * 777]}))
+    stream = data[12:].replace(struct.pack("<3i", 0, 777, 1554), struct.pack("<3i", 0, 2**30, 1554))
+    return struct.pack("<4sII", b"IFJ1", len(stream), zlib.crc32(stream)) + stream
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "fifo": os.mkfifo,
+    "link": lambda path: path.symlink_to("/dev/zero"),
+    "no-stream": lambda path: path.write_bytes(struct.pack("<4sII", b"IFJ1", 1, zlib.crc32(b"x")) + b"x"),
+    "compressed": lambda path: path.write_bytes(
+        a_block("deliveries", deliveries(range(100)), compression="zstd")
+    ),
+    "dictionary": lambda path: path.write_bytes(
+        a_block("deliveries", pa.table({"user": pa.array(["x" * 1000] * 100).dictionary_encode()}))
+    ),
+    "many-rows": lambda path: path.write_bytes(a_block("deliveries", pa.table({"lost": [True] * 10_000}))),
+    "column-twice": lambda path: path.write_bytes(
+        a_block("deliveries", pa.Table.from_arrays([pa.array([1])] * 2, names=["a", "a"]))
+    ),
+    "other-type": lambda path: path.write_bytes(a_block("deliveries", pa.table({"a": [1.5]}))),
+    "offsets": lambda path: path.write_bytes(corrupt_offsets()),
+    "large": lambda path: (path.touch(), os.truncate(path, MOST_BYTES + 1)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_file_that_no_collector_has_written_stays(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path)
+    journal.recover()
+    journal.append({"deliveries": deliveries(range(5))}, HOUR)
+    segment = journal.seal()
+    assert segment is not None
+    hostile = tmp_path / "00000000T000000-aaaaaaaa.journal"
+    HOSTILE[kind](hostile)
+    found = Journal(tmp_path).recover()
+    assert [item.path for item in found.segments] == [segment.path]
+    assert (found.unusable, found.cut) == (1, 0)
+    assert hostile.is_symlink() or hostile.exists()
+    assert [vars(record)["file"] for record in caplog.records] == [str(hostile)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from tests.unit.flow_log.samples import delivery, identities
 from isthmus_flowlog.collector import shipper, worker
 from isthmus_flowlog.collector import store as module
 from isthmus_flowlog.collector.columns import Row
-from isthmus_flowlog.collector.journal import Journal
+from isthmus_flowlog.collector.journal import Journal, Segment
 from isthmus_flowlog.collector.metrics import Metrics
+from isthmus_flowlog.collector.rows import to_arrow
 from isthmus_flowlog.collector.settings import parse
 from isthmus_flowlog.collector.sinks import FolderSink
 from isthmus_flowlog.collector.store import MOST_QUEUED, Queue, Store
@@ -218,3 +220,96 @@ def test_an_error_of_the_program_is_not_hidden(tmp_path: Path) -> None:
     rig.store.queue.put({"no such table": [(1,)]}, time.time())
     eventually(lambda: rig.store.writer.failed, "the end of the writer")
     rig.store.shipper.stop()
+
+
+def test_a_segment_that_cannot_be_read_keeps_no_other_from_the_log(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the journal may be in a volume that others may write, too."""
+    hostile = rig.root / "journal" / "00000000T000000-aaaaaaaa.journal"
+    far = to_arrow("deliveries", [delivery(number, 3600.0 * number) for number in range(3000)])[0]
+    journal = Journal(rig.root / "other")
+    journal.recover()
+    journal.append({"deliveries": far}, time.time())
+    segment = journal.seal()
+    assert segment is not None
+    segment.path.rename(hostile)
+    rig.store.shipper.add(Segment(hostile, time.time(), 3000, 1))
+    rig.store.shipper.add(Segment(hostile.with_name("gone.journal"), time.time(), 1, 1))
+    rig.put()
+    eventually(lambda: rig.value("rows_written_total") == 10, "files")
+    assert rig.value("journal_errors_total") == 2
+    assert hostile.exists()
+    assert rig.store.trouble is None
+    assert rig.store.shipper.waiting_rows == 0
+    assert str(hostile) in [vars(record).get("file") for record in caplog.records]
+
+
+def test_a_segment_that_cannot_be_written_keeps_neither_others_nor_retention_from_the_log(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, retentionDays=10**5, compaction={"everySeconds": 0.05})
+    old = tmp_path / "deliveries/date=1700-01-01/hour=00"
+    old.mkdir(parents=True)
+    rig.put()
+    rig.store.writer.start()
+    eventually(lambda: rig.store.shipper.waiting_rows == 10, "a segment")
+    (segment,) = rig.store.shipper._segments
+    obstacle = tmp_path / "deliveries/date=2026-11-23/hour=08" / f"{segment.name}.parquet"
+    obstacle.mkdir(parents=True)
+    rig.store.shipper.start()
+    eventually(lambda: rig.store.trouble is not None, "trouble")
+    rig.put()
+    eventually(lambda: rig.value("rows_written_total") == 10, "another one")
+    assert "the log cannot be written" in str(rig.store.trouble)
+    (old / "a.parquet").write_bytes(b"x")
+    eventually(lambda: not (old / "a.parquet").exists(), "retention")
+    obstacle.rmdir()
+    eventually(lambda: rig.value("rows_written_total") == 20 and rig.store.trouble is None, "all of it")
+    assert rig.store.stop(time.monotonic() + PATIENCE) == 0
+    assert rig.read() == rig.all
+
+
+def test_a_log_that_cannot_be_listed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(failed: Any = None) -> Any:
+        raise UnicodeDecodeError("utf-8", b"x", 0, 1, "a name")
+
+    monkeypatch.setattr(rig.store.shipper._sink, "files", broken)
+    rig.store.shipper._keep_house_at = 0.0
+    eventually(lambda: rig.store.trouble is not None, "trouble")
+    assert "the log cannot be listed" in str(rig.store.trouble)
+    rig.put()
+    eventually(lambda: rig.value("rows_written_total") == 10, "files")
+    assert not rig.store.shipper.failed
+    monkeypatch.undo()
+    rig.store.shipper._keep_house_at = 0.0
+    eventually(lambda: rig.store.trouble is None, "no trouble")
+
+
+def test_a_thread_that_waits_for_ever_is_noticed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def write(path: str, produce: Any) -> int:
+        waiting.set()
+        go_on.wait()
+        return 0
+
+    monkeypatch.setattr(rig.store.shipper._sink, "write", write)
+    rig.put()
+    assert waiting.wait(PATIENCE)
+    assert rig.store.stuck is None
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.2)
+    eventually(lambda: "shipper has been stuck" in str(rig.store.stuck), "noticed")
+    go_on.set()
+    eventually(lambda: rig.store.stuck is None, "going on")
+
+
+def test_a_thread_that_ends_before_its_time_has_failed(tmp_path: Path) -> None:
+    class Ends(worker.Worker):
+        def work(self) -> None:
+            return
+
+    thread = Ends("x")
+    thread.start()
+    thread.join(PATIENCE)
+    assert thread.failed
