@@ -223,7 +223,7 @@ class Shipper(Worker):
             try:
                 self._sink.delete([path])
                 deleted += 1
-            except (OSError, pa.ArrowException) as error:
+            except Exception as error:  # logged, also with the place in the program
                 self._undeleted.put(path, error, "deleted")
         if deleted:
             self._metrics.files_deleted.labels(step.reason).inc(deleted)
@@ -243,7 +243,7 @@ class Shipper(Worker):
         except parquet.PartError as error:
             self._aside.put(error.path, error.reason, "merged")
             return
-        except (OSError, pa.ArrowException) as error:
+        except Exception as error:  # logged, also with the place in the program
             self._aside.put(folder, error, "merged")
             return
         finally:

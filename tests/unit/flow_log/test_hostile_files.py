@@ -14,7 +14,7 @@ import pytest
 from tests.unit.flow_log.hostile_files import CONTENTS, ENTRIES, MERGED
 from tests.unit.flow_log.samples import deliveries, identities
 
-from isthmus_flowlog.collector import parquet
+from isthmus_flowlog.collector import heads, parquet
 from isthmus_flowlog.collector.aside import ASIDE_SECONDS, MOST_ASIDE, Aside
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.settings import parse
@@ -224,6 +224,17 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     rig.keep_house()
     assert rig.rows == [Counter(), WANTED[1]]
     assert rig.errors == 1
+
+
+def test_a_merged_file_that_could_not_be_read_again_is_not_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heads, "MOST_FOOTER_BYTES", 20_000)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 1)
+    rig.keep_house()
+    assert rig.rows == [Counter(), Counter()]
+    assert rig.errors == 2
+    assert [vars(record)["path"] for record in caplog.records] == [HOUR, INNOCENT]
 
 
 def test_links_are_not_followed(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from tests.unit.flow_log.samples import delivery, identities
 from isthmus_flowlog.collector import shipper, worker
 from isthmus_flowlog.collector import store as module
 from isthmus_flowlog.collector.columns import Row
+from isthmus_flowlog.collector.entry import LockedError, Process
 from isthmus_flowlog.collector.journal import Journal, Segment
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.rows import to_arrow
@@ -313,3 +315,25 @@ def test_a_thread_that_ends_before_its_time_has_failed(tmp_path: Path) -> None:
     thread.start()
     thread.join(PATIENCE)
     assert thread.failed
+
+
+def test_a_thread_that_waits_for_ever_makes_the_process_unhealthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"hosts": ["localhost"], "log": str(tmp_path), "httpHost": "127.0.0.1", "httpPort": 0}
+    process = Process(parse(document))
+    assert process.not_healthy() is None
+    monkeypatch.setattr(Store, "stuck", "the thread shipper has been stuck")
+    assert process.not_healthy() == process.status()["problem"] == "the thread shipper has been stuck"
+    process._held.close()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("elsewhere")])
+def test_a_lock_that_is_no_file_is_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / ".lock")
+    document = {"hosts": ["localhost"], "log": str(tmp_path), "httpHost": "127.0.0.1", "httpPort": 0}
+    process = Process(parse(document))
+    assert (tmp_path / ".lock").is_file()
+    with pytest.raises(LockedError):
+        Process(parse(document))
+    process._held.close()
