@@ -271,4 +271,9 @@ class Stream:
 class Postponed(Stream):
     """In the place of a link's stream: its beginning, while messages before it wait."""
 
-    __slots__ = ()
+    __slots__ = ("address",)
+
+    def __init__(self, link: Link, pn: Any, head: bytes, address: Any = None) -> None:
+        super().__init__(link, pn, head, None)
+        self.address = address
+        """While another stream queues for the receivers of this address (`wide.py`)."""

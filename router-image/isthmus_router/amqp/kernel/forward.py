@@ -614,7 +614,7 @@ class Forwarder:
         self.view[: len(head)] = head
         if size > len(head):
             pn_link_recv(link.io, self.buffer + len(head), size - len(head))
-        link.stream = None
+        link.stream, stream.head = None, b""
         self.parking.keep_no_more(stream)
         advance(link)
         self.whole(link, pn, size)

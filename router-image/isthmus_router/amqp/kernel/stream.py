@@ -58,7 +58,7 @@ from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
-from isthmus_router.core.receivers import NOBODY, RouteKind
+from isthmus_router.core.receivers import NOBODY, RouteKind, Sink
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import CAPABILITY_ROUTER, Direction, LinkType, Terminus
@@ -99,11 +99,10 @@ class Streams:
             return False
         swamped = too_much_waits(link.connection)
         if forwarder.copies.hold_up(link) and not swamped:
-            link.stream = Postponed(link, pn, bytes(forwarder.view[:size]), None)
+            link.stream = Postponed(link, pn, bytes(forwarder.view[:size]))
             forwarder.parking.keep(link.stream)
             return False
         settled = pn_delivery_settled(pn)
-        link.deliveries += 1
         skip = 0
         failure: SectionError | None = None
         route: Route | None = None
@@ -119,6 +118,11 @@ class Streams:
                     failure = SectionError(f"no address within the first {size} bytes")
         if route is None:
             route = Route(None, NOBODY, b"")
+        has_to_wait = route.kind is RouteKind.MULTICAST and self.wide.has_to_wait(link, route)
+        if has_to_wait and not swamped:
+            link.stream = self.wide.postponed(link, pn, size, route)
+            return False
+        link.deliveries += 1
         route.deliveries += 1
         load: PathLoad | None = None
         known = size - skip + pn_delivery_pending(pn)
@@ -132,7 +136,7 @@ class Streams:
                 sinks = [sink]
         else:
             sinks = list(route.sinks)
-        if swamped and (len(sinks) > MANY_RECEIVERS or forwarder.copies.hold_up(link)):
+        if swamped and (has_to_wait or len(sinks) > MANY_RECEIVERS or forwarder.copies.hold_up(link)):
             sinks, load = [], None  # it would have to wait in any case
         record: Delivery | None = None
         if settled:
@@ -148,9 +152,10 @@ class Streams:
                 forwarder.settlement.fail(record, failure)
         head = bytes(forwarder.view[skip:size])
         if route.kind is RouteKind.MULTICAST and len(sinks) > MANY_RECEIVERS:
-            stream: Stream = WideStream(link, pn, head, record, route)
+            stream: Stream = WideStream(link, pn, head, record, route, sinks, known)
+            at_once: list[Sink] = []
         else:
-            stream = Stream(link, pn, head, record)
+            stream, at_once = Stream(link, pn, head, record), sinks
         stream.size, stream.skip, stream.to = size, skip, to
         stream.multicast = route.kind is RouteKind.MULTICAST
         link.stream = stream
@@ -166,21 +171,17 @@ class Streams:
             stream.consume = lambda payload: handle(payload, link)
         if stream.consume is not None:
             self._collect(stream, stream.head)
-        for sink in sinks:
-            out = self._out_link(sink, None if route.address is None else route.address.key, link)
-            if out is not None and not fits(out, known):
-                if isinstance(record, Fanout):
-                    record.outcome = PN_REJECTED
-            elif out is not None:
-                prefix = route.prefix if out.connection.annotates else b""
-                stream.branches.append(Branch(out, prefix))
-        if settled and not stream.branches and stream.consume is None:
-            link.dropped_presettled += 1
+        for sink in at_once:
+            branch = self.branch_to(sink, route, stream, known)
+            if branch is not None:
+                stream.branches.append(branch)
         if isinstance(record, Fanout):
             record.pending = len(stream.branches) + 1
         forwarder.parking.keep(stream)
         if stream.__class__ is WideStream:
             self.wide.begin(stream)
+        elif settled and not stream.branches and stream.consume is None:
+            link.dropped_presettled += 1
         for branch in list(stream.branches):
             self.claim(stream, branch)
         if sinks:
@@ -195,13 +196,24 @@ class Streams:
             self._bound(stream)
         return False
 
+    def branch_to(self, sink: Sink, route: Route, stream: Stream, known: int) -> Branch | None:
+        """What passes a stream on to a sink, unless that takes no message of which so many bytes are known."""
+        out = self._out_link(sink, None if route.address is None else route.address.key, stream.link)
+        if out is None:
+            return None
+        if not fits(out, known):
+            if isinstance(stream.record, Fanout):
+                stream.record.outcome = PN_REJECTED
+            return None
+        return Branch(out, route.prefix if out.connection.annotates else b"")
+
     def _bound(self, stream: Stream) -> None:
         """Leave out receivers for which a stream would have to wait though too much of its connection waits."""
         for branch in [one for one in stream.branches if one.pn is None]:
             if stream.kept and is_crowded(branch.link, stream.link.connection):
                 self.drop(stream, branch)
 
-    def _out_link(self, sink: Link | Hop, address: str | None, origin: Link) -> Link | None:
+    def _out_link(self, sink: Sink, address: str | None, origin: Link) -> Link | None:
         """The link for a stream to `address` that comes in on `origin`.
 
         One on which an earlier stream may still wait at the other router, as it is not settled, serves only the same
@@ -291,7 +303,7 @@ class Streams:
             return False
         link, pn = stream.link, stream.pn
         if stream.__class__ is Postponed:
-            if forwarder.copies.hold_up(link):
+            if forwarder.copies.hold_up(link) or self.wide.holds_up(stream):
                 return False
             link.stream = None
             size = len(stream.head)

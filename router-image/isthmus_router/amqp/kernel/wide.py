@@ -1,13 +1,17 @@
 """Streams to many receivers (multicast): what arrives is passed on in steps between other work.
 
-Such a stream goes through its receivers one by one: first to begin a delivery to each, then with every chunk, and at
-last to end the deliveries. It waits where a receiver has no credit or its session no room. So an event costs the same
-however many receivers there are. Steps have their turns with those of copies (`copies.py`).
+Such a stream goes through its receivers one by one: first to queue for each, next to begin a delivery to each, then
+with every chunk, and at last to end the deliveries. It waits where a receiver has no credit or its session no room. So
+an event costs the same however many receivers there are. Steps have their turns with those of copies (`copies.py`).
+
+Two streams could wait for each other if they queued for the same receivers at the same time. So while one queues for
+the receivers of an address, other streams to several receivers of this address wait for their turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +36,22 @@ from cproton_ffi.lib import (
     pn_link_state,
 )
 
-from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Delivery, Stream
+from isthmus_router.amqp.kernel.delivery import (
+    CHUNK_BYTES,
+    STREAM_OUTGOING_HIGH,
+    Branch,
+    Delivery,
+    Fanout,
+    Postponed,
+    Stream,
+)
 from isthmus_router.amqp.kernel.handles import advance, equip, has_room, key, release_written, retain
 from isthmus_router.amqp.kernel.parking import PLACE_BYTES
 from isthmus_router.amqp.kernel.selective import fits
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
+from isthmus_router.core.address import Address
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
+from isthmus_router.core.receivers import Sink
 from isthmus_router.core.routes import Route
 from isthmus_router.message.sections import SectionError
 
@@ -52,6 +66,7 @@ STEP = 32
 
 
 class _Stage(Enum):
+    QUEUE = "queue"
     BEGIN = "begin"
     PASS_ON = "pass on"
     END = "end"
@@ -62,20 +77,46 @@ class _Stage(Enum):
 class WideStream(Stream):
     """A delivery that is passed on to many receivers while it arrives; it has no `branches` for the compiled kernel."""
 
-    __slots__ = ("at", "chunk", "orphaned", "place", "queued", "receivers", "rest", "round", "route", "stage")
+    __slots__ = (
+        "at",
+        "chunk",
+        "known",
+        "orphaned",
+        "place",
+        "queued",
+        "receivers",
+        "rest",
+        "round",
+        "route",
+        "sinks",
+        "stage",
+    )
 
-    def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None, route: Route) -> None:
+    def __init__(
+        self,
+        link: Link,
+        pn: Any,
+        head: bytes,
+        record: Delivery | None,
+        route: Route,
+        sinks: Sequence[Sink],
+        known: int,
+    ) -> None:
         super().__init__(link, pn, head, record)
         self.route = route
+        self.sinks = sinks
+        """Of its receivers; those from `at` on are still to be queued for."""
+        self.known = known
+        """Bytes of it that were known at its beginning."""
         self.receivers: dict[Link, Branch] = {}
         """Those that still get it."""
         self.round: list[Branch] = []
         """Those that one stage goes through; some may be gone."""
         self.at = 0
         """How many of them are done."""
-        self.place = 0
+        self.place = PLACE_BYTES * len(sinks)
         """Bytes of memory that it takes."""
-        self.stage = _Stage.BEGIN
+        self.stage = _Stage.QUEUE
         self.chunk = head
         self.queued = False
         """Its next step is due."""
@@ -87,12 +128,24 @@ class WideStream(Stream):
     @property
     def passes_on(self) -> bool:
         """Whether receivers still get more of it."""
-        return self.stage in {_Stage.BEGIN, _Stage.PASS_ON}
+        return self.stage in {_Stage.QUEUE, _Stage.BEGIN, _Stage.PASS_ON}
 
     def has_begun(self, out: Link) -> bool:
         """As `Stream`."""
         branch = self.receivers.get(out)
         return branch is not None and branch.pn is not None
+
+
+class _Turns:
+    """Which stream queues for the receivers of an address, and which ones wait for their turns."""
+
+    __slots__ = ("queueing", "under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.queueing: WideStream | None = None
+        self.waiting: deque[Postponed] = deque()
+        self.under_way = False
+        """The next one is about to be found."""
 
 
 class _Step:
@@ -126,16 +179,73 @@ class WideStreams:
     def __init__(self, forwarder: Forwarder, streams: Streams) -> None:
         self._forwarder = forwarder
         self._streams = streams
+        self._turns: dict[Address | None, _Turns] = {}
+        """By address for whose receivers a stream queues."""
+        self._admitted: Link | None = None
+        """Whose turn it is."""
+
+    def has_to_wait(self, link: Link, route: Route) -> bool:
+        """Whether another stream queues for the receivers of an address, so that one on an IN link has to wait."""
+        return route.address in self._turns and link is not self._admitted
+
+    def holds_up(self, stream: Postponed) -> bool:
+        """Whether a stream still has to wait for that."""
+        return stream.address in self._turns and stream.link is not self._admitted
+
+    def postponed(self, link: Link, pn: Any, size: int, route: Route) -> Postponed:
+        """The stream that begins in the buffer, until its turn to queue for the receivers of its address."""
+        stream = Postponed(link, pn, bytes(self._forwarder.view[:size]), route.address)
+        self._turns[route.address].waiting.append(stream)
+        self._forwarder.parking.keep(stream)
+        return stream
 
     def begin(self, stream: WideStream) -> None:
-        """Take the links of all receivers, or queue for them, in one piece: two streams cannot wait for each other."""
-        stream.round, stream.branches = stream.branches, []
-        for branch in stream.round:
-            stream.receivers[branch.link] = branch
-            self._streams.claim(stream, branch)
-        stream.place = PLACE_BYTES * len(stream.round)
+        """Queue for the links of all receivers from now on, in steps."""
+        self._turns.setdefault(stream.route.address, _Turns()).queueing = stream
         self._forwarder.parking.wait(stream.link, stream.place)
-        self._forwarder.spent += len(stream.round)
+
+    def _queue(self, stream: WideStream) -> None:
+        """Take the links of some receivers, or queue for them."""
+        some = stream.sinks[stream.at : stream.at + STEP]
+        stream.at += len(some)
+        for sink in self._forwarder.copies.present(some):
+            branch = self._streams.branch_to(sink, stream.route, stream, stream.known)
+            if branch is not None and branch.link not in stream.receivers:
+                if isinstance(stream.record, Fanout):
+                    stream.record.pending += 1
+                stream.receivers[branch.link] = branch
+                stream.round.append(branch)
+                self._streams.claim(stream, branch)
+        if stream.at == len(stream.sinks):
+            if stream.record is None and not stream.receivers:
+                stream.link.dropped_presettled += 1
+            self._has_queued(stream)
+            stream.stage, stream.at = _Stage.BEGIN, 0
+
+    def _has_queued(self, stream: WideStream) -> None:
+        """A stream has queued for all its receivers, or does not any more: it is the turn of the next one."""
+        stream.sinks = ()
+        turns = self._turns[stream.route.address]
+        turns.queueing = None
+        if not turns.under_way:
+            turns.under_way = True
+            self._forwarder.core.port.work(self._next_queues(stream.route.address, turns))
+
+    def _next_queues(self, address: Address | None, turns: _Turns) -> Iterator[None]:
+        while turns.waiting:
+            stream = turns.waiting.popleft()
+            link = stream.link
+            if link.stream is not stream:
+                continue
+            stream.address, self._admitted = None, link
+            self._forwarder.go_on(link)
+            self._forwarder.resume()
+            self._admitted = None
+            if turns.queueing is not None:
+                turns.under_way = False
+                return
+            yield
+        del self._turns[address]
 
     def stir(self, stream: WideStream) -> None:
         """Something has happened for which it may have waited."""
@@ -234,6 +344,9 @@ class WideStreams:
         left = STEP
         self._look_for_abort(stream)
         while left > 0:
+            if stream.stage is _Stage.QUEUE:
+                self._queue(stream)
+                return True
             if stream.at == len(stream.round):
                 if not self._next(stream):
                     stream.queued = False
@@ -258,6 +371,8 @@ class WideStreams:
     def _go_through(self, stream: WideStream, stage: _Stage) -> None:
         self._forwarder.parking.keep_no_more(stream)
         stream.head = b""
+        if stream.stage is _Stage.QUEUE:
+            self._has_queued(stream)
         stream.stage, stream.at = stage, 0
         if len(stream.receivers) != len(stream.round):
             stream.round = list(stream.receivers.values())
