@@ -109,3 +109,17 @@ def test_streams_whose_receivers_have_left_shortly_before(rig: Rig) -> None:
     peer.drop()
     rig.work_off()
     assert all(not inner.sent_parked for _, inner in senders)
+
+
+def test_receivers_without_credit_are_not_tried_after_each_write(rig: Rig) -> None:
+    taking, links = receivers(rig, "multicast/many", RECEIVERS)
+    _, inner = sender(rig, "multicast/many", 1)
+    assert len(inner.sent_parked) == RECEIVERS
+    router_side = taking.router_side
+    assert not router_side.stalled
+    assert not router_side.held
+    for link in links:
+        link.flow(1)
+    rig.settle_down()
+    rig.work_off()
+    assert sum(len(deliveries) for deliveries in taking.deliveries.values()) == RECEIVERS

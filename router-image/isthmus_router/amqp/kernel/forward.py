@@ -393,7 +393,8 @@ class Forwarder:
                 if shared is not None:
                     shared[annotates] = payload
             self.parking.park(out, payload, record, origin)
-            driver.stalled.add(out)  # the session may be full of what other links have sent
+            if pn_link_credit(pn_out) > 0 or out.boundless:  # otherwise it goes on when there is credit
+                driver.stalled.add(out)  # the session may be full of what other links have sent
             return
         self._tag_number[0] += 1
         pn = pn_delivery(pn_out, self._tag)
