@@ -54,6 +54,10 @@ class Problem:
     transient: bool
 
 
+_MODES = {"inter-router": "interior", "edge": "edge"}
+"""Role of a Connector to the mode that its Router has to have."""
+
+
 @dataclass(frozen=True)
 class NamespaceModel:
     """The resources of one namespace by name, and the Secrets there."""
@@ -143,12 +147,25 @@ class NamespaceModel:
 
     @cached_property
     def connectors_to(self) -> Mapping[str, Sequence[Connector]]:
-        """Name of a Router to the Connectors that lead to it."""
+        """Name of a Router to the Connectors that lead to it, without those whose own Router there is not, or may not
+        have them."""
         found: dict[str, list[Connector]] = {}
         for item in self.connectors.values():
-            if item.spec.to.router_ref is not None:
+            source = self.routers.get(item.spec.from_.router_ref.name)
+            if item.spec.to.router_ref is None or source is None:
+                continue
+            if _MODES.get(item.spec.role, source.spec.mode) == source.spec.mode:
                 found.setdefault(item.spec.to.router_ref.name, []).append(item)
         return found
+
+    @cached_property
+    def router_names(self) -> Mapping[str, str]:
+        """Name of a Router to the name in its certificate of the namespace's own authority, without Routers whose name
+        there an older resource has."""
+        first: dict[str, Own] = {}
+        for item in self.own.values():
+            first.setdefault(item.names.common, item)
+        return {item.owner.name: name for name, item in first.items() if isinstance(item.owner, Router)}
 
     @cached_property
     def flow_logs_of(self) -> Mapping[str, Sequence[FlowLog]]:

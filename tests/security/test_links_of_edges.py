@@ -10,7 +10,7 @@ from tests.integration.support.ports import free_port
 from tests.integration.support.raw import AMQP_HEADER, OPEN, TRANSFER, frame
 from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary
-from tests.security.support.frames import Flood, attach, begin, flow
+from tests.security.support.frames import Flood, attach, begin, end, flow
 
 from isthmus_router.core.mesh import MOST_CONNECTIONS
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK
@@ -38,8 +38,10 @@ class Edge(Flood):
     def __exit__(self, *_: object) -> None:
         self.leave()
 
-    def attach_many(self, address: Callable[[int], str], *, receiver: bool = True) -> None:
-        for first in range(0, LINKS, IN_SESSION):
+    def attach_many(
+        self, address: Callable[[int], str], *, receiver: bool = True, links: int = LINKS
+    ) -> None:
+        for first in range(0, links, IN_SESSION):
             channel = FIRST_CHANNEL + first // IN_SESSION
             self.send(
                 begin(channel),
@@ -125,6 +127,32 @@ def test_an_announcement_that_concerns_thousands_of_links(
     await_end(router)
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+MANY_LINKS = 40_000
+ENDS = 700
+MOST_CPU_SECONDS_OF_ENDS = 0.05
+"""Sessions that end together held a turn for 0.1 seconds."""
+
+
+def test_sessions_that_end_together_beside_many_links(edges: tuple[Router, int]) -> None:
+    """The engine walks over all links of the connection for the end of each session."""
+    router, port = edges
+    channels = range(
+        FIRST_CHANNEL + MANY_LINKS // IN_SESSION, FIRST_CHANNEL + MANY_LINKS // IN_SESSION + ENDS
+    )
+    with Edge(port) as edge:
+        edge.attach_many(many, receiver=False, links=MANY_LINKS)
+        await_links(router, MANY_LINKS)
+        with Canary(router) as canary:
+            for number in range(3):
+                edge.send(*map(begin, channels))
+                edge.send(*map(end, channels))
+                edge.send(attach(5000 + number, f"last{number}", "last"))
+                await_links(router, MANY_LINKS + number + 1)
+    await_end(router)
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS_OF_ENDS, canary.report
 
 
 def downlink(number: int) -> bytes:

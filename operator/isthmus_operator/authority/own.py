@@ -110,10 +110,12 @@ def own_profiles(
     return found
 
 
-def peer_names(router: Router, connectors: Iterable[Connector], role: str) -> list[str]:
+def peer_names(
+    router: Router, connectors: Iterable[Connector], names: Mapping[str, str], role: str
+) -> list[str]:
     """The names of which a listener of `router` with this role (`inter-router` or `edge`) accepts certificates of the
     namespace's own authority: of the other replicas, and of the Routers whose Connectors of the same role lead to
-    `router`."""
+    `router`. `names` are those in the certificates, by Router."""
     sources = {
         item.spec.from_.router_ref.name
         for item in connectors
@@ -121,7 +123,7 @@ def peer_names(router: Router, connectors: Iterable[Connector], role: str) -> li
         and item.spec.to.router_ref is not None
         and item.spec.to.router_ref.name == router.name
     }
-    return sorted(base_name(name) for name in {router.name, *sources})
+    return sorted({base_name(router.name), *(names[name] for name in sources if name in names)})
 
 
 def offer(

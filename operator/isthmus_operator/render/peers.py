@@ -40,7 +40,8 @@ def own_certificate_attributes(
     found: dict[str, str | int | bool] = {"requireClientCertificate": True}
     given = listener.peer_names or []
     if ANY_PEER not in given:
-        names = peer_names(router, model.connectors_to.get(router.name, ()), listener.role)
+        connectors = model.connectors_to.get(router.name, ())
+        names = peer_names(router, connectors, model.router_names, listener.role)
         found["peerNames"] = ", ".join(sorted({*given, *names}))
     return found
 

@@ -115,6 +115,7 @@ class Driver:
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
             connection.io.sessions.second_passed()
+            connection.io.answers.second_passed()
         if transports_with_errors:
             for one in list(self.connections.values()):
                 one.end_if_engine_has_stopped()

@@ -438,6 +438,9 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
             connection.freeing.free(session, pn)
     if len(links) > MANY_LINKS or connection.freeing.is_freeing(session):
         return AGAIN
+    if not connection.sessions.may_end():
+        connection.waits_for_write = True
+        return AGAIN
     connection.session_ended(session)
     connection.sessions.end(session)
     connection.owes()

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from isthmus_router.core.model import Connection
 
 
+MOST_WALKED = 1000
+"""Links of a connection that are walked for each marker. With more, they are walked once a second."""
+
+
 class Markers:
     """The markers on their way on one connection."""
 
@@ -102,7 +106,9 @@ class Answers:
     def due(self, session: Pointer) -> bool:
         """Whether a session of the peer's can be answered at once; otherwise it will be."""
         core = self._connection.core
-        if core is None or not core.superseded or not self._has_unread(core):
+        if core is None or not core.superseded:
+            return True
+        if len(core.links) <= MOST_WALKED and not self._has_unread(core):
             return True
         self._owed.append(session)
         self._connection.after_write = True
@@ -111,12 +117,19 @@ class Answers:
     def give(self) -> bool:
         """To be called when something may have been read. Whether it is to be called again."""
         core = self._connection.core
-        if self._owed and (core is None or not self._has_unread(core)):
-            owed, self._owed = self._owed, []
-            for session in owed:
-                lib.pn_session_open(session)
-            self._connection.driver.touch(self._connection)
+        if self._owed and (core is None or len(core.links) <= MOST_WALKED):
+            self.second_passed()
         return bool(self._owed)
+
+    def second_passed(self) -> None:
+        """To be called every second."""
+        core = self._connection.core
+        if not self._owed or (core is not None and self._has_unread(core)):
+            return
+        owed, self._owed = self._owed, []
+        for session in owed:
+            lib.pn_session_open(session)
+        self._connection.driver.touch(self._connection)
 
     def forget(self, session: Pointer) -> None:
         """The peer has ended the session before it was answered."""

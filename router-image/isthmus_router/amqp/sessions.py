@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ REFUSED_LINKS = 1000
 and as many again before it is dropped."""
 MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
 """Times that the router answers sessions which the peer has ended already: in all, and in each further second."""
+MOST_WALKED = 32_768
+"""Links that the engine walks over between two writes because of ends of sessions. That takes about a millisecond."""
 DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
@@ -98,6 +100,10 @@ class Sessions:
         """
         self._unwritten_ends: set[Pointer] = set()
         """Sessions whose ends by the router the engine has not written yet, so that they still have channels."""
+        self._ends = 0
+        """Ends by the router, answers included, that the engine has not written yet."""
+        self._to_end: dict[Pointer, None] = {}
+        """Sessions that the router will end after the next write."""
         self._without_channel: set[Pointer] = set()
         """Ended sessions whose ends are written, until the engine is done with them."""
         self._streams_of_peer: dict[Pointer, int] = {}
@@ -180,10 +186,35 @@ class Sessions:
         """
         return self.is_answerable(session) or self._late_answers < MOST_LATE_ANSWERS
 
+    def may_end(self) -> bool:
+        """Whether another session may end before the next write: for each end that the engine writes, it walks over all
+        links of the connection."""
+        return not self._ends or (self._ends + 1) * len(self._connection.links) <= MOST_WALKED
+
+    def _end_soon(self, session: Pointer) -> None:
+        """End a session that the router has begun and needs no more."""
+        if self.may_end():
+            lib.pn_session_close(session)
+            self._ends += 1
+        else:
+            self._to_end[session] = None
+        self._connection.after_write = True
+        self._connection.driver.touch(self._connection)
+
+    def _end_some(self) -> Iterator[None]:
+        """End as many of the sessions that wait for it as may end now. This is one step of work."""
+        while self._to_end and self.may_end():
+            session = next(iter(self._to_end))
+            del self._to_end[session]
+            self._end_soon(session)
+        yield
+
     def end(self, session: Pointer) -> None:
         """Answer the end of a session, which is of no use any more."""
+        self._to_end.pop(session, None)
         if self.is_answerable(session):
             lib.pn_session_close(session)
+            self._ends += 1
             self._unwritten_ends.add(session)
         else:
             self._without_channel.add(session)
@@ -336,8 +367,11 @@ class Sessions:
             self._without_channel |= self._unwritten_ends
             self._unwritten_ends.clear()
             self._late_since_write = False
+        self._ends = 0
+        if self._to_end:
+            self._connection.driver.work(self._end_some())
         self._finished = dict.fromkeys(self._finished, True)
-        return bool(self._finished or self._returned or self._unwritten_ends)
+        return bool(self._finished or self._returned or self._unwritten_ends or self._ends or self._to_end)
 
     def dealt_with(self) -> None:
         """All events have been dealt with: the engine may have the sessions that were finished before it wrote."""
@@ -353,6 +387,7 @@ class Sessions:
             lib.pn_decref(session)
         self._ended.clear()
         self._finished.clear()
+        self._to_end.clear()
         del self._routed, self._streams  # which refer to this object
 
     def link_here(self, link: Link) -> None:
@@ -442,8 +477,7 @@ class Sessions:
         if self._routed.links(session) != 1:
             return False
         self._routed.remove(session)
-        lib.pn_session_close(session)
-        self._connection.driver.touch(self._connection)
+        self._end_soon(session)
         return True
 
     def second_passed(self) -> None:
@@ -456,8 +490,7 @@ class Sessions:
         for session in self._streams.unused() + self._routed.unused():
             self._streams.remove(session)
             self._routed.remove(session)
-            lib.pn_session_close(session)
-            self._connection.driver.touch(self._connection)
+            self._end_soon(session)
 
     def bound(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.

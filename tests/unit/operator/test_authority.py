@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.unit.operator.certificates import issued
 from tests.unit.operator.support import (
     connector,
     flow_log,
@@ -20,6 +21,7 @@ from tests.unit.operator.support import (
     router,
     ssl_profile,
     tls_data,
+    tls_secret,
 )
 from tests.unit.operator.test_keeper import Api
 
@@ -38,8 +40,9 @@ from isthmus_operator.authority import (
 from isthmus_operator.authority.issue import LEAF_LIFETIME, issue, renewal
 from isthmus_operator.authority.keeper import AuthorityKeeper
 from isthmus_operator.certificates import examine, fitness, is_signed
-from isthmus_operator.model import NamespaceModel
+from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY
+from isthmus_operator.render import plan
 from isthmus_operator.resources import Connector, parse
 from isthmus_operator.rotation import Past, Wish, adopt
 from isthmus_operator.rotation.keeper import Keeper
@@ -297,7 +300,8 @@ def test_on_one_machine_certificates_name_the_machine() -> None:
 
 
 def test_only_routers_whose_connectors_lead_to_a_router_are_its_peers() -> None:
-    resources = model(router("east"), router("west"), router("other"))
+    resources = model(router("east"), router("west"), router("other"), router("shop", mode="edge"))
+    names = resources.router_names
     connectors = [
         parse(connector("a", "west", "east", "inter-router")),
         parse(connector("b", "other", "west", "inter-router")),
@@ -306,9 +310,63 @@ def test_only_routers_whose_connectors_lead_to_a_router_are_its_peers() -> None:
         parse(connector("e", "client", "east", "normal")),
     ]
     found = [item for item in connectors if isinstance(item, Connector)]
-    assert peer_names(resources.routers["east"], found, "inter-router") == ["east", "west"]
-    assert peer_names(resources.routers["east"], found, "edge") == ["east", "shop"]
-    assert peer_names(resources.routers["other"], found, "inter-router") == ["other"]
+    assert peer_names(resources.routers["east"], found, names, "inter-router") == ["east", "west"]
+    assert peer_names(resources.routers["east"], found, names, "edge") == ["east", "shop"]
+    assert peer_names(resources.routers["other"], found, names, "inter-router") == ["other"]
+
+
+def peers_of(*resources: dict[str, Any]) -> dict[str, str]:
+    """The names that the listeners of Router `r` accept, by listener."""
+    (instance,) = plan(model(router("r", meta=aged(9)), *resources)).instances["r"]
+    return {item.name: str(item.attributes.get("peerNames")) for item in instance.listeners if item.tls}
+
+
+@pytest.mark.parametrize("role", ["inter-router", "edge"])
+def test_connectors_without_a_fitting_router_admit_nobody(role: str) -> None:
+    """The certificate of a collector or a gossip router was accepted as that of a router."""
+    fitting, other = ("interior", "edge") if role == "inter-router" else ("edge", "interior")
+    found = peers_of(
+        flow_log("f", "r"),
+        gossip_router("g"),
+        router("other", mode=other),
+        router("east", mode=fitting),
+        *(
+            connector(name, source, "r", role)
+            for name, source in (
+                ("a", "f-flowlog"),
+                ("b", "g-gossip"),
+                ("c", "ghost"),
+                ("d", "other"),
+                ("e", "east"),
+            )
+        ),
+    )
+    assert found[role] == "east, r"
+
+
+def test_a_router_with_the_name_of_an_older_certificate_is_no_peer() -> None:
+    meta = {"flow_log": aged(1), "router": aged(2)}
+    found = peers_of(
+        flow_log("f", "r", meta=meta["flow_log"]),
+        router("f-flowlog", meta=meta["router"]),
+        connector("a", "f-flowlog", "r", "inter-router"),
+    )
+    assert found["inter-router"] == "r"
+
+
+def test_certificates_of_connectors_without_a_router_admit_nobody() -> None:
+    listener = {"name": "routers", "role": "inter-router", "port": 55672}
+    secure = {**listener, "tls": {"secretName": "server", "requireClientCertificate": True}}
+    found = plan(
+        model(
+            router("r", listeners=[secure]),
+            connector("a", "ghost", "r", "inter-router", tls={"secretName": "other"}),
+            secrets=[tls_secret("server"), SecretView("other", issued(7))],
+        )
+    )
+    (instance,) = found.instances["r"]
+    (made,) = (item for item in instance.listeners if item.name == "routers")
+    assert "host-7" not in str(made.attributes.get("peerNames"))
 
 
 # -- on Kubernetes
