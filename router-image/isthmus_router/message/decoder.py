@@ -52,10 +52,12 @@ class Allowance:
     decide how long decoding takes, nor how much memory.
     """
 
-    __slots__ = ("left", "most")
+    __slots__ = ("left", "most", "readers")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, plain: bool = False) -> None:
+        """`plain`: of lists, strings, bytes, longs, booleans and nulls only, as others take up to six times as long."""
         self.most = self.left = most
+        self.readers = _PLAIN_READERS if plain else _READERS
 
     def take(self, values: int, position: int) -> None:
         """Raises DecodeError if there are fewer than so many left."""
@@ -78,10 +80,14 @@ def decode_within(buffer: bytes, offset: int, allowance: Allowance) -> tuple[obj
     return _read(buffer, offset, len(buffer), 0, allowance)
 
 
-def decode_all(data: Buffer, *, most: int = MOST_VALUES) -> object:
-    """Decode the one value that ``data`` holds. Raises DecodeError as ``decode`` does, also for bytes left over."""
-    value, end = decode(data, most=most)
-    if end != len(data):
+def decode_all(data: Buffer, *, most: int = MOST_VALUES, plain: bool = False) -> object:
+    """Decode the one value that ``data`` holds. Raises DecodeError as ``decode`` does, also for bytes left over.
+
+    ``plain``: values of other types than list, str, bytes, int, bool and None are refused.
+    """
+    buffer = data if isinstance(data, bytes) else bytes(data)
+    value, end = _read(buffer, 0, len(buffer), 0, Allowance(most, plain=plain))
+    if end != len(buffer):
         raise DecodeError("bytes left over", end)
     return value
 
@@ -111,7 +117,7 @@ def _read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowan
     allowance.left -= 1
     if allowance.left < 0:
         raise DecodeError(f"more than {allowance.most} values", position)
-    reader = _READERS[buffer[position]]
+    reader = allowance.readers[buffer[position]]
     if reader is None:
         raise DecodeError(f"unknown type code 0x{buffer[position]:02x}", position)
     return reader(buffer, position + 1, end, depth, allowance)
@@ -361,3 +367,7 @@ _TYPES: dict[int, tuple[type, _Reader]] = {
 _ELEMENT_TYPES = {code: kind for code, (kind, _) in _TYPES.items()}
 _READERS: list[_Reader | None] = [_TYPES[code][1] if code in _TYPES else None for code in range(256)]
 _READERS[0x00] = _read_described
+_PLAIN_READERS = [
+    reader if code in _TYPES and _TYPES[code][0] in (list, str, bytes, int, bool, type(None)) else None
+    for code, reader in enumerate(_READERS)
+]

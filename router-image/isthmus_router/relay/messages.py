@@ -141,7 +141,7 @@ def unpack(frame: bytes, fields: int) -> list[object]:
 def _decode(frame: bytes) -> object:
     _check_length(frame)
     try:
-        return decode_all(memoryview(frame)[1:], most=MOST_LIST_VALUES)
+        return decode_all(memoryview(frame)[1:], most=MOST_LIST_VALUES, plain=True)
     except DecodeError as error:
         raise FrameError(str(error)) from error
 

@@ -189,7 +189,14 @@ class Leader:
             for member, info in coming.items()
             if member not in view and member not in self._excluded and not self.has_left(now, member)
         ]
-        return newcomers[: MOST_MEMBERS - len(view.ids)]
+        room = messages.MOST_MEMBERS_VALUES - sum(map(messages.count_member_values, view.members))
+        fitting: list[MemberInfo] = []
+        for info in newcomers[: MOST_MEMBERS - len(view.ids)]:
+            room -= messages.count_member_values(info)
+            if room < 0:
+                break
+            fitting.append(info)
+        return fitting
 
     def _propose(
         self, now: float, view: View, history: History, gone: set[MemberId], new: list[MemberInfo]

@@ -16,10 +16,18 @@ view     [view id, [member ...], [view id ...]]        step      [[view id ...],
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from isthmus_router.groups.frames import MOST_NUMBER, FrameError, decode_body, encode_body
+from isthmus_router.groups.frames import (
+    MOST_NUMBER,
+    MOST_VALUES,
+    MOST_VIEW_VALUES,
+    FrameError,
+    decode_body,
+    encode_body,
+)
 from isthmus_router.groups.identity import (
     ID_BYTES,
     LONGEST_NAME_BYTES,
@@ -33,6 +41,11 @@ from isthmus_router.groups.membership.history import LENGTH, MOST_STEPS, Step
 from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 
 _T = TypeVar("_T")
+
+MOST_STEP_VALUES = MOST_VIEW_VALUES - MOST_VALUES
+"""Of all steps in a frame; there is room for its other fields."""
+MOST_MEMBERS_VALUES = MOST_VIEW_VALUES - 4_096
+"""Of all members of a view; there is room in a frame for the identities of more views than a leader knows."""
 
 
 class Propose(NamedTuple):
@@ -84,7 +97,30 @@ def encode_view(view: View) -> list[object]:
 
 
 def encode_steps(steps: Iterable[Step]) -> list[object]:
-    return [[[list(base) for base in step.bases], encode_view(step.view)] for step in steps]
+    """The last of these steps, as many as fit into a frame, and at least one.
+
+    In sites of hundreds of members, these are fewer than a member remembers. A member that needs an earlier step leaves
+    its view, and merges with the others.
+    """
+    encoded: deque[object] = deque()
+    room = MOST_STEP_VALUES
+    for step in reversed(tuple(steps)):
+        room -= count_values(step)
+        if encoded and room < 0:
+            break
+        encoded.appendleft([[list(base) for base in step.bases], encode_view(step.view)])
+    return list(encoded)
+
+
+def count_values(step: Step) -> int:
+    """How many values a step has in a frame, the lists included."""
+    ids = len(step.bases) + len(step.view.merged)
+    return 8 + 3 * ids + sum(map(count_member_values, step.view.members))
+
+
+def count_member_values(info: MemberInfo) -> int:
+    """How many values a member has in a frame."""
+    return 4 + 4 * len(info.addresses)
 
 
 def encode_propose(message: Propose) -> bytes:
@@ -208,6 +244,8 @@ def _view_id(value: object) -> ViewId:
 
 def _address(value: object) -> PhysicalAddress:
     host, port, tunnelled, *_ = _fields(value, 3)
+    if len(_typed(host, str).encode()) > LONGEST_NAME_BYTES:
+        raise FrameError("host is too long")
     if not 0 <= _typed(port, int) <= 65_535:
         raise FrameError(f"port {port}")
     return PhysicalAddress(_typed(host, str), _typed(port, int), tunnelled is True)

@@ -6,8 +6,23 @@ import pytest
 from tests.unit.groups.membership.simulation import Found, Group, Node
 from tests.unit.groups.membership.test_membership import agreed, group_of, names, until_agreed
 
-from isthmus_router.groups.frames import MOST_NUMBER, FrameError, Kind, encode_body, encode_frame
-from isthmus_router.groups.identity import MemberId, MemberInfo, member_id
+from isthmus_router.groups.frames import (
+    HEADER_BYTES,
+    MOST_LIST_BYTES,
+    MOST_NUMBER,
+    MOST_VIEW_VALUES,
+    FrameError,
+    Kind,
+    encode_body,
+    encode_frame,
+)
+from isthmus_router.groups.identity import (
+    MOST_PHYSICAL_ADDRESSES,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+    member_id,
+)
 from isthmus_router.groups.membership import leader as leading
 from isthmus_router.groups.membership import messages
 from isthmus_router.groups.membership.history import LENGTH, MOST_STEPS, Pool, Step
@@ -107,9 +122,9 @@ def test_a_leader_does_not_take_views_of_others_that_it_has_not_agreed_to() -> N
     assert all(view.id != step.view.id for _, view in leader.views)
 
 
-def part(members: int, name: str = "") -> bytes:
+def part(members: int, name: str = "", addresses: tuple[PhysicalAddress, ...] = ()) -> bytes:
     """A view of the stranger and of members that it has invented."""
-    invented = (MemberInfo(member_id(number.to_bytes(16)), name, ()) for number in range(1, members))
+    invented = (MemberInfo(member_id(number.to_bytes(16)), name, addresses) for number in range(1, members))
     view = View(ViewId(3, STRANGER.id), (STRANGER, *invented))
     return encode_body(messages.encode_steps([Step((), view)]))
 
@@ -171,6 +186,32 @@ def test_parts_together_have_no_more_members_than_a_view_may_have(monkeypatch: p
     give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(MOST_MEMBERS))
     group.run(group.now + 0.05)
     assert len({to for to, _ in sent}) == MOST_MEMBERS - 1
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "h" * 255])
+def test_a_proposal_with_a_large_part_fits_into_a_frame(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Otherwise the members of the leader refuse it, and the view does not change until the leader gives it up."""
+    group = group_of(16)
+    before = [installed(node) for node in group.nodes]
+    ask_the_stranger(group, group.at[0])
+    sent = proposals_of(group.at[0], monkeypatch)
+    addresses = tuple(PhysicalAddress(host, port) for port in range(MOST_PHYSICAL_ADDRESSES))
+    fit = MOST_VIEW_VALUES // (4 + 4 * MOST_PHYSICAL_ADDRESSES)
+    give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, part(fit, LONGEST, addresses))
+    group.run(group.now + 0.05)
+    promises = [group.at[place].membership._follower.promise for place in range(1, 16)]
+    assert all(promise is not None and 400 < len(promise.view.ids) < fit for promise in promises)
+    assert max(size for _, size in sent) < MOST_LIST_BYTES - HEADER_BYTES
+    group.run(group.now + 20)
+    assert [installed(node) for node in group.nodes] == before
+
+
+def test_an_address_with_a_long_host_is_refused() -> None:
+    group = group_of(2)
+    ask_the_stranger(group, group.at[0])
+    body = part(2, "name", (PhysicalAddress("ü" * 128, 1),))
+    with pytest.raises(FrameError, match="host is too long"):
+        give(group, group.at[0], Kind.MERGE_AGREE, STRANGER.id, body)
 
 
 def test_members_of_a_part_that_do_not_answer_get_few_proposals(monkeypatch: pytest.MonkeyPatch) -> None:

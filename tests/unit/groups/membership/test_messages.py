@@ -12,9 +12,10 @@ from tests.unit.groups.membership.simulation import Group
 from isthmus_router.groups.frames import FrameError, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id
 from isthmus_router.groups.membership import messages
-from isthmus_router.groups.membership.history import Step
+from isthmus_router.groups.membership.history import LENGTH, Step
 from isthmus_router.groups.membership.messages import Agree, Install, NotAMember, Propose
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
+from isthmus_router.message.types import DecodeError, decode_all, encode
 
 ONE = MemberInfo(
     member_id(b"1" * 16), "one", (PhysicalAddress("10.0.0.1", 1), PhysicalAddress("aa", 0, tunnelled=True))
@@ -50,6 +51,50 @@ def test_what_is_encoded_is_decoded(
     encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], message: Any
 ) -> None:
     assert decode(frame(encode(message))) == message
+
+
+def long_steps(members: int, addresses: int, count: int = LENGTH) -> list[Step]:
+    """Steps from view to view of so many members."""
+    ids = [member_id(number.to_bytes(16)) for number in range(1, members + 1)]
+    places = tuple(PhysicalAddress("10.0.0.1", port) for port in range(addresses))
+    infos = tuple(MemberInfo(each, "name", places) for each in ids)
+    return [
+        Step((ViewId(number, ids[0]),), View(ViewId(number + 1, ids[0]), infos)) for number in range(count)
+    ]
+
+
+def test_the_values_of_a_step_are_counted_as_they_are_decoded() -> None:
+    for step in (STEP, *long_steps(5, 3, 1)):
+        encoded = encode(messages.encode_steps([step]))
+        count = messages.count_values(step) + 1
+        assert decode_all(encoded, most=count)
+        with pytest.raises(DecodeError, match=f"more than {count - 1} values"):
+            decode_all(encoded, most=count - 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "addresses", "fit"),
+    [(50, 2, LENGTH), (300, 2, LENGTH), (MOST_MEMBERS, 1, 3), (MOST_MEMBERS, 2, 2), (MOST_MEMBERS, 6, 1)],
+)
+def test_frames_have_the_last_steps_that_fit(members: int, addresses: int, fit: int) -> None:
+    steps = tuple(long_steps(members, addresses))
+    view = steps[-1].view
+    merge = encode_body(messages.encode_steps(steps))
+    assert messages.decode_steps(encode_frame(Kind.MERGE, ONE.id, TWO.id, merge)) == steps[-fit:]
+    install = messages.encode_install(Install(steps, b"baseline"))
+    assert messages.decode_install(encode_frame(Kind.INSTALL, ONE.id, TWO.id, install)) == Install(
+        steps[-fit:], b"baseline"
+    )
+    agree = Agree(view.id, True, view.id, 9, steps, b"state")
+    assert messages.decode_agree(
+        encode_frame(Kind.AGREE, ONE.id, TWO.id, messages.encode_agree(agree))
+    ) == agree._replace(steps=steps[-fit:])
+    known = (view.id,) * 1_024
+    propose = Propose(view, known)
+    assert (
+        messages.decode_propose(encode_frame(Kind.PROPOSE, ONE.id, TWO.id, messages.encode_propose(propose)))
+        == propose
+    )
 
 
 def test_fields_that_a_later_version_appends_are_ignored() -> None:

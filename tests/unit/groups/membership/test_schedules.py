@@ -11,6 +11,8 @@ from random import Random
 import pytest
 from tests.unit.groups.membership.schedules import check, faulty, orderly
 
+from isthmus_router.groups.membership import messages
+
 SEEDS = int(os.environ.get("ISTHMUS_MEMBERSHIP_SEEDS", "200"))
 CHUNKS = 4
 
@@ -24,6 +26,13 @@ def test_no_member_that_lives_is_removed_while_others_come_leave_and_die(chunk: 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_views_agree_and_partitions_merge_whatever_the_network_does(chunk: int) -> None:
     for seed in range(chunk, SEEDS, CHUNKS):
+        check(seed, faulty(Random(seed)), strict=False)
+
+
+def test_views_agree_where_frames_have_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in sites of hundreds of members with many addresses."""
+    monkeypatch.setattr(messages, "MOST_STEP_VALUES", 0)
+    for seed in range(0, SEEDS, CHUNKS):
         check(seed, faulty(Random(seed)), strict=False)
 
 
