@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 from isthmus_router import pem
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_steps, made_contexts
+from isthmus_router.tls_records import SteppedObject
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -125,6 +126,7 @@ class TlsContents:
         """For one end of connections. Raises CredentialsError."""
         files = self.files
         context = _limited(protocol)
+        context.sslobject_class = SteppedObject
         context.check_hostname = False
         context.minimum_version = _version(files.oldest_protocol)
         what = f"certFile {files.certificate!r} with privateKeyFile {files.key!r}"

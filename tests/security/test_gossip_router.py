@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 from tests.integration.gossip.support import GROUP, GossipRouter, Peer, eventually, info
 from tests.integration.support.certificates import Authority, Identity
-from tests.security.support.canary import cpu_that_counts
+from tests.security.support.canary import cpu_that_counts, main_thread_cpu
+from tests.security.support.small_records import SmallRecords
 
 from isthmus_router.gossip.messages import (
     MOST_BYTES,
     MOST_INFOS,
+    VERSION,
     FrameReader,
     GetMembers,
     Heartbeat,
+    Hello,
     Refused,
     Register,
     Suspect,
@@ -32,6 +35,7 @@ from isthmus_router.gossip.messages import (
 )
 from isthmus_router.groups.identity import NOBODY
 from isthmus_router.places import LEAST
+from isthmus_router.transport.framing import PREFIX
 
 MOST_MEMBERS = 80
 MOST_OF_ONE = 64
@@ -47,6 +51,9 @@ BEGINNING_BYTES = 12_000
 MORE_BYTES = 40_000
 """Enough to be there for longer, and too little to end the frame soon."""
 READERS = 12
+SMALL_RECORDS = 300_000
+LEAST_RECORD_SECONDS = 5e-7
+"""Of CPU to decrypt one; they are decrypted, and not ignored."""
 
 
 def context(identity: Identity) -> ssl.SSLContext:
@@ -413,3 +420,35 @@ async def test_connections_with_many_registrations_that_end_together(tmp_path: P
         assert router.metric("suspected_total") == ending * each
     finally:
         router.kill()
+
+
+async def test_small_tls_records_of_a_member_hold_up_no_others(
+    router: GossipRouter, authority: Authority
+) -> None:
+    """They are the beginning of a frame."""
+    victim, registration = await registered(router, authority, "victim")
+    sender, own = await registered(router, authority, "sender")
+    await eventually(lambda: router.metric("members") == 2, "both registered")
+    assert router.process is not None
+    pid = router.process.pid
+    tls = context(authority.issue("evil"))
+    with SmallRecords(router.port, tls) as evil:
+        evil.say(encode_control(Hello(VERSION)) + encode_control(Register(GROUP, info("evil"))))
+        await eventually(lambda: router.metric("members") == 3, "all registered")
+        evil.say(PREFIX.pack(900_000))
+        await asyncio.to_thread(evil.prepare, SMALL_RECORDS)
+        before, most = main_thread_cpu(pid), 0.0
+        sending = asyncio.create_task(asyncio.to_thread(evil.send))
+        number = 0
+        while not sending.done() or number < 100:
+            start = cpu_that_counts(pid)
+            sender.pass_on(own.info, registration.info.id, b"%d" % number)
+            assert await victim.hear() == b"%d" % number
+            most = max(most, cpu_that_counts(pid) - start)
+            number += 1
+            await asyncio.sleep(0.005)
+        await sending
+        await eventually(
+            lambda: main_thread_cpu(pid) - before > SMALL_RECORDS * LEAST_RECORD_SECONDS, "decrypted"
+        )
+    assert most < MOST_CPU_SECONDS

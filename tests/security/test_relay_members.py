@@ -6,11 +6,14 @@ The canary is a stream of messages from one member to receivers at the other one
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.routers import Router, Routers, eventually
 from tests.security.support.canary import Canary, main_thread_cpu, memory
+from tests.security.support.small_records import SmallRecords
 
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
@@ -31,6 +35,9 @@ from isthmus_router.transport.hello import HELLO, Hello, encode_hello
 PROFILE = "tls"
 TRIES = 20
 LIE = "FORWARD in the name of another member"
+SMALL_RECORDS = 400_000
+MOST_CPU_SECONDS_FOR_RECORDS = 0.05
+"""In a step; all together take 0.5 to 1."""
 LISTS = 100
 """Frames of 130 KB in one piece."""
 MOST_CPU_SECONDS = 0.5
@@ -166,6 +173,27 @@ def test_lists_of_a_member_do_not_stop_the_clients(
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, (spent, canary.report)
     assert one.status()["relay"]["view"]
+
+
+@pytest.mark.parametrize("connections", [1, 6])
+def test_small_tls_records_do_not_stop_the_clients(
+    members: tuple[Router, Router], authority: Authority, connections: int
+) -> None:
+    """They are the beginning of a frame at the port for other sites, before HELLO."""
+    one, _ = members
+    port, tls = int(str(attributes(one)["bridgePort"])), context(authority, "lon")
+    with contextlib.ExitStack() as stack:
+        attackers = [stack.enter_context(SmallRecords(port, tls)) for _ in range(connections)]
+        for attacker in attackers:
+            attacker.say(PREFIX.pack(900_000))
+            attacker.prepare(SMALL_RECORDS // connections)
+        with Canary(one) as canary, ThreadPoolExecutor(connections) as pool:
+            time.sleep(1)
+            for sent in [pool.submit(attacker.send) for attacker in attackers]:
+                sent.result()
+            time.sleep(1)
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS_FOR_RECORDS
 
 
 def identity_of(router: Router, name: str) -> MemberId:

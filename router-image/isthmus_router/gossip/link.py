@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.room import Room
@@ -154,6 +155,8 @@ class ServerLink(asyncio.Protocol):
         """Implements `turns.Worker`."""
         self._frames: list[bytes] = []
         """Cut out of what was received, and not worked off, as the last one that was is a question or took long."""
+        self._waits_for_turn = False
+        """Others decrypt what they have received."""
         self._waits = False
         """Nothing more is read."""
         self._parts = 0
@@ -180,6 +183,7 @@ class ServerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BYTES)
+        tls_records.begin(transport, self._wait_for_turn)
         if self.ended:
             self._transport.abort()
             return
@@ -294,6 +298,11 @@ class ServerLink(asyncio.Protocol):
         size = max(self._reader.held, self._reserved)
         return size + sum(map(len, self._frames)) if self._frames else size
 
+    def _wait_for_turn(self, waits: bool) -> None:
+        self._waits_for_turn = waits
+        if self._transport is not None:
+            self._pace()
+
     def _pace(self) -> None:
         """Read nothing more while frames wait, or the answer to one, or too much of what has come from here."""
         if self.ended:
@@ -302,6 +311,7 @@ class ServerLink(asyncio.Protocol):
         assert self._transport is not None
         self._account()
         wait = self._behind or self._answering or 2 * self._charged >= self._most_queued
+        wait = wait or self._waits_for_turn
         if not wait and (self.held or self.wanted is not None):
             wait = self._waits_for_room()
         if wait is not self._waits:
@@ -448,6 +458,7 @@ class ServerLink(asyncio.Protocol):
             return
         self.flush()
         self._drop()
+        tls_records.end(self._transport)
         self._transport.close()
         self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
 

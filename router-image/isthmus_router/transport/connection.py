@@ -12,6 +12,7 @@ import ssl
 import time
 from typing import Any, Protocol, cast
 
+from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, Credentials, certificate_names, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
@@ -100,6 +101,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._incoming = FrameBuffer(longest)
         self._unread = False
         """The owner wants no more read."""
+        self._waits_for_turn = False
+        """Others decrypt what they have received."""
         self._stopped = False
         """Nothing is read."""
         self._lost: str | None = None
@@ -197,6 +200,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         self.paused = False
         self.write()
+        tls_records.end(self.transport)
         self.transport.close()
         self._loop.call_later(LINGER_SECONDS, self.transport.abort)
 
@@ -237,9 +241,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._unread = paused
         self._pace()
 
+    def _wait_for_turn(self, waits: bool) -> None:
+        self._waits_for_turn = waits
+        self._pace()
+
     def _pace(self) -> None:
-        """Read on only when no frames wait, and the owner wants more."""
-        stop = self._unread or self._incoming.whole
+        """Read on only when no frames wait, the owner wants more, and it is the turn of this connection."""
+        stop = self._unread or self._waits_for_turn or self._incoming.whole
         if stop is self._stopped or self.transport is None or self.over.is_set():
             return
         if self.transport.is_closing():
@@ -287,6 +295,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._room = self._most_queued
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         self._encrypted = transport.get_extra_info("ssl_object") is not None
+        tls_records.begin(transport, self._wait_for_turn)
         self.certificate = transport.get_extra_info("peercert")
         if self._owner.credentials is not None and self.end_if_revoked(self._owner.credentials):
             return  # the list has changed during the handshake
