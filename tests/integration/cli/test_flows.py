@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow.parquet as pq
 import pytest
 from tests.integration.support.client import Clients
 from tests.integration.support.foreign import REPOSITORY
@@ -47,6 +49,16 @@ def pour(clients: Clients, at: dict[str, int]) -> None:
     writer.close()
 
 
+def logged(log: Path) -> Counter[tuple[str, str]]:
+    """Messages accepted on links that have ended, as the files of the log have them, by site and direction."""
+    found: Counter[tuple[str, str]] = Counter()
+    for path in log.glob("records/**/[!.]*.parquet"):
+        for row in pq.ParquetFile(path).read(["address", "accepted", "site", "direction"]).to_pylist():
+            if row["address"] == "orders" and row["accepted"] is not None:
+                found[row["site"], row["direction"]] += row["accepted"]
+    return found
+
+
 def test_the_report_has_what_clients_sent(isthmus: Isthmus, clients: Clients) -> None:
     text = EXAMPLE.read_text()
     assert "rotation: {seconds: 30}" in text
@@ -68,6 +80,10 @@ def test_the_report_has_what_clients_sent(isthmus: Isthmus, clients: Clients) ->
         lambda: log()["where"] not in ("-", f"pid {pid}") and log()["routers"] == 3, "another collector"
     )
     pour(clients, at)
+    folder = isthmus.folder.parents[1] / "flow-logs" / "default" / "flows"
+    # Routers tell of a link when it has ended, and what they have not told when they end is not in the log.
+    sent = {("shop", "in"): 2 * COUNT, ("london", "out"): 2 * COUNT}
+    eventually(lambda: logged(folder) == sent, "all messages are in the log")
     down = isthmus("local", "down")
     assert down.returncode == 0, down.stderr
 
