@@ -5,7 +5,7 @@ import signal
 import time
 
 from tests.integration.support.client import Clients
-from tests.integration.support.routers import Routers
+from tests.integration.support.routers import Routers, eventually
 from tests.security.support.canary import Canary, cpu, main_thread_cpu, memory
 
 
@@ -36,4 +36,5 @@ def test_canary_shows_a_router_that_ends(routers: Routers) -> None:
     router = routers.start("A")
     with Canary(router) as canary:
         router.kill()
+        eventually(lambda: canary.has_ended, "the end of its connections")
     assert canary.report.failure

@@ -101,6 +101,11 @@ class Canary:
         assert self._report is not None, "the canary has not ended"
         return self._report
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself, because one of its connections has."""
+        return self._process is not None and self._process.poll() is not None
+
     def __enter__(self) -> Self:
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "tests.security.support.canary", json.dumps(self._task)],
