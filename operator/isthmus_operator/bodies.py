@@ -150,7 +150,7 @@ def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
     found = {**_part(metadata, ("generation",)), "annotations": annotations}
     if finalizers := metadata.get("finalizers"):
         found["finalizers"] = list(finalizers)[:MAX_FINALIZERS]
-    # Whoever claims fields reads the object.
+    # The applier reads the object before it claims fields.
     return found if is_applied(metadata) else {**found, "managedFields": [UNCLAIMED]}
 
 

@@ -188,7 +188,7 @@ def set_aside(path: Path, error: Exception) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file for reading. OSError if it is no regular file: a FIFO would wait for ever, a link may lead anywhere."""
+    """Open a file for reading. Raises OSError if it is not regular: a FIFO would block, a link may lead anywhere."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

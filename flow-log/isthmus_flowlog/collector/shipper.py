@@ -149,9 +149,7 @@ class Shipper(Worker):
         cannot be read stays in the journal."""
         try:
             contents = list(parquet.tables_of(segment))
-        except (
-            Exception
-        ) as error:  # it does not keep others from the log; logged, also with the place in the program
+        except Exception as error:  # one segment does not keep the others from the log
             self._metrics.journal_errors.inc()
             set_aside(segment.path, error)
             return

@@ -1,4 +1,4 @@
-"""A thread that works until it is told to end, and whose silence is noticed."""
+"""A thread that works until it is told to end. The collector is unhealthy if the thread ends or is silent."""
 
 from __future__ import annotations
 

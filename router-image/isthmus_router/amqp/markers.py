@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from isthmus_router.core.model import Connection
 
 
-MOST_WALKED = 1000
+FEW_LINKS = 1000
 """Links of a connection that are walked for each marker. With more, they are walked once a second."""
 
 
@@ -108,7 +108,7 @@ class Answers:
         core = self._connection.core
         if core is None or not core.superseded:
             return True
-        if len(core.links) <= MOST_WALKED and not self._has_unread(core):
+        if len(core.links) <= FEW_LINKS and not self._has_unread(core):
             return True
         self._owed.append(session)
         self._connection.after_write = True
@@ -117,7 +117,7 @@ class Answers:
     def give(self) -> bool:
         """To be called when something may have been read. Whether it is to be called again."""
         core = self._connection.core
-        if self._owed and (core is None or len(core.links) <= MOST_WALKED):
+        if self._owed and (core is None or len(core.links) <= FEW_LINKS):
             self.second_passed()
         return bool(self._owed)
 

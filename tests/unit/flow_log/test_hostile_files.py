@@ -51,7 +51,7 @@ class Rig:
         return path
 
     def keep_house(self, times: int = 3, now: float = LATER) -> None:
-        """On a thread, as it may wait for ever."""
+        """Run on a thread of its own, because the call under test may never return."""
         thread = threading.Thread(
             target=lambda: [self.worker.keep_house(now) for _ in range(times)], daemon=True
         )

@@ -277,7 +277,7 @@ def test_a_site_that_a_router_cannot_be_in_gives_no_names(
 
 
 def test_a_certificate_has_no_hosts_of_a_service_of_an_older_resource() -> None:
-    """Whoever had the key of one Router could act as the other one."""
+    """A person with the key of one Router could act as the other Router."""
     assert hosts_of(
         router("x-bridge", meta=aged(1)),
         router("e-mesh", meta=aged(1)),
