@@ -295,8 +295,7 @@ class Address:
         if link.connection.role is Role.EDGE:
             self.edges[link.connection] = self.edges.get(link.connection, 0) + 1
         self.clients += not link.connection.role.is_between_routers
-        if self.everybody is None or not self.everybody.add(link):
-            self._end_lasting_routes()
+        self._change_everybody(link, joins=True)
         self.balance.eased(link)
 
     def remove_consumer(self, link: Link) -> None:
@@ -309,25 +308,35 @@ class Address:
             else:
                 del self.edges[link.connection]
         self.clients -= not link.connection.role.is_between_routers
-        if self.everybody is None or not self.everybody.remove(link):
-            self._end_lasting_routes()
+        self._change_everybody(link, joins=False)
         self.balance.removed(link)
+
+    def _change_everybody(self, link: Link, *, joins: bool) -> None:
+        """Keep `everybody` up to date, if possible."""
+        everybody = self.everybody
+        if everybody is None:
+            return
+        limited = everybody.is_limited
+        if not (everybody.add(link) if joins else everybody.remove(link)):
+            self._end_lasting_routes()
+        elif everybody.is_limited is not limited:
+            self._close_lasting_routes()  # whether they look at each delivery has changed
 
     def add_remote(self, node: RouterNode) -> None:
         """A router has announced consumers."""
         self.remotes.add(node)
-        self.balance.forget()
+        self._forget_burdens()
         self._end_lasting_routes()
 
     def remove_remote(self, node: RouterNode) -> None:
         """A router has withdrawn its consumers."""
         self.remotes.discard(node)
-        self.balance.forget()
+        self._forget_burdens()
         self._end_lasting_routes()
 
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
-        self.balance.forget()
+        self._forget_burdens()
         self._end_lasting_routes()
         self.end_routes()
 
@@ -338,8 +347,16 @@ class Address:
         self.routes.clear()
         self.known_receivers.clear()
 
+    def _forget_burdens(self) -> None:
+        """Who has the smallest burden may be somebody else now. Who takes turns is a consumer here in any case."""
+        if self.treatment is not Treatment.CLOSEST:
+            self.balance.forget()
+
     def _end_lasting_routes(self) -> None:
         self.everybody = self.everybody_key = None
+        self._close_lasting_routes()
+
+    def _close_lasting_routes(self) -> None:
         for route in self.lasting_routes:
             self._close(route)
         self.lasting_routes.clear()

@@ -6,9 +6,11 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from typing import cast
 
 from isthmus_router.core.address import Address
@@ -21,6 +23,12 @@ Choice = tuple[Sink, PathLoad | None]
 
 MOST_COMPARED = 32
 """Receivers of which the least loaded is found where not every one will do."""
+
+_ID, _SIZE, _SIZE_AND_ID = (
+    attrgetter("id"),
+    attrgetter("max_message_size"),
+    attrgetter("max_message_size", "id"),
+)
 
 
 class RouteKind(Enum):
@@ -46,9 +54,12 @@ ONE_OF_THE_SINKS = frozenset({RouteKind.SINGLE, RouteKind.ROTATE, RouteKind.BALA
 
 
 class Receivers:
-    """Who may get a delivery, and in which way. Only `add` and `remove` change it."""
+    """Who may get a delivery, and in which way. Only `add` and `remove` change it.
 
-    __slots__ = ("_members", "_takers", "hops", "is_limited", "kind", "largest", "loads", "sinks", "whole")
+    Links without a largest message come first among the sinks, then the other links, then the hops.
+    """
+
+    __slots__ = ("_by_size", "_members", "hops", "kind", "limited", "loads", "sinks", "whole")
 
     def __init__(
         self,
@@ -69,17 +80,17 @@ class Receivers:
         self.loads = loads or []
         self.hops = hops
         self.whole = whole
-        self.is_limited = False
-        """Some of the sinks, of which one gets the delivery, take no message of any size."""
-        self.largest = 0
-        """If so, bytes of the largest message that any of them takes (0: any)."""
+        self.limited = 0
+        """Where one of the sinks gets the delivery: how many of them take no message of any size."""
+        self._by_size: list[Link] | None = None
+        """These by their largest message, and by id, once that has been asked for."""
         self._members: frozenset[Sink] | None = None
-        self._takers: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
         if kind in ONE_OF_THE_SINKS:
-            limits = {cast("Link", sink).max_message_size for sink in islice(sinks, len(sinks) - hops)}
-            limits |= {0} if hops else set()
-            self.is_limited = limits != {0}
-            self.largest = 0 if 0 in limits else max(limits)
+            links = cast("list[Link]", sinks[: len(sinks) - hops])
+            limited = [link for link in links if link.max_message_size]
+            self.limited = len(limited)
+            if 0 < len(limited) < len(links):
+                sinks[: len(links)] = [link for link in links if not link.max_message_size] + limited
         if whole and kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
             for place, sink in enumerate(sinks):
                 load = self.loads[place] if self.loads else None
@@ -89,12 +100,20 @@ class Receivers:
     def can_change(self) -> bool:
         """Whether `add` and `remove` make sense."""
         several = self.kind is RouteKind.BALANCE or (self.kind is RouteKind.ROTATE and not self.hops)
-        return several and self.whole and not self.is_limited
+        return several and self.whole
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some of the sinks, of which one gets the delivery, take no message of any size."""
+        return self.limited > 0
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that any of the sinks takes (0: any)."""
+        return self._in_order()[-1].max_message_size if 0 < self.limited == len(self.sinks) else 0
 
     def add(self, link: Link) -> bool:
         """Add a link that consumes now. False if these receivers have to be determined again."""
-        if link.max_message_size:
-            return False
         if self.kind is RouteKind.ROTATE and link.proxy is not cast("Link", self.sinks[0]).proxy:
             return link.proxy  # a proxy gets nothing while other links consume
         place = len(self.sinks) - self.hops
@@ -104,6 +123,12 @@ class Receivers:
             self.loads.insert(place, None)
             for load in self.loads[place + 1 :]:
                 cast("PathLoad", load).place += 1
+        if link.max_message_size:
+            self.limited += 1
+            if self._by_size is not None:
+                insort(self._by_size, link, key=_SIZE_AND_ID)
+        else:
+            self._swap(link, place - self.limited)
         return True
 
     def remove(self, link: Link) -> bool:
@@ -113,14 +138,43 @@ class Receivers:
         if len(self.sinks) == 2:  # one is not several
             return False
         last = len(self.sinks) - self.hops - 1
-        moved = cast("Link", self.sinks[last])
-        self.sinks[link.place], moved.place = moved, link.place
+        if link.place > last - self.limited:
+            self.limited -= 1
+            if not self._forget_size(link):
+                return False
+        else:
+            self._swap(link, last - self.limited)
+        self._swap(link, last)
         del self.sinks[last]
         if self.loads:
             del self.loads[last]
             for load in self.loads[last:]:
                 cast("PathLoad", load).place -= 1
         return True
+
+    def _swap(self, link: Link, place: int) -> None:
+        """Have a link exchange places with another one."""
+        other = cast("Link", self.sinks[place])
+        self.sinks[link.place], self.sinks[place] = other, link
+        other.place, link.place = link.place, place
+
+    def _forget_size(self, link: Link) -> bool:
+        """Leave a link out of those by their largest message. False if it is not where it has to be."""
+        if self._by_size is None:
+            return True
+        at = bisect_left(self._by_size, _SIZE_AND_ID(link), key=_SIZE_AND_ID)
+        if self._by_size[at : at + 1] != [link]:
+            return False
+        del self._by_size[at]
+        return True
+
+    def _in_order(self) -> list[Link]:
+        """The links with a largest message, by its size."""
+        if self._by_size is None:
+            free = len(self.sinks) - self.hops - self.limited
+            by_id = sorted(cast("list[Link]", self.sinks[free : free + self.limited]), key=_ID)
+            self._by_size = sorted(by_id, key=_SIZE)  # twice, as numbers are compared faster than pairs
+        return self._by_size
 
     def __contains__(self, link: Link) -> bool:
         """Whether a consumer of the address is among the sinks."""
@@ -153,51 +207,41 @@ class Receivers:
         sink = choice[0]
         if sink not in tried and not 0 < _limit(sink) < size:
             return choice
-        places = list(islice(self._places(address, size, tried), MOST_COMPARED))
-        if not places:
-            return None
-        at = min(places, key=self._burden)
-        return self.sinks[at], self.loads[at] if self.loads else None
+        takers = list(islice(self._takers(address, size, tried), MOST_COMPARED))
+        return min(takers, key=_burden, default=None)
 
-    def _places(self, address: Address, size: int, tried: Collection[Sink]) -> Iterator[int]:
-        """Where those are that take `size` bytes and have not been tried: first those that take much more."""
-        roomy, tight = self._that_take(size)
-        start = address.balance.next_turn(len(roomy))
-        for step in range(len(roomy)):
-            at = roomy[(start + step) % len(roomy)]
-            if self.sinks[at] not in tried:
-                yield at
-        for at in tight:
-            if _limit(self.sinks[at]) < size:
-                return
-            if self.sinks[at] not in tried:
-                yield at
-
-    def _that_take(self, size: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Where those are that take every message up to the next power of two, and those with a limit below that."""
-        if not self.is_limited:
-            return range(len(self.sinks)), ()
-        power = max(size - 1, 0).bit_length()
-        takers = self._takers.get(power)
-        if takers is None:
-            most = 1 << power
-            limits = [_limit(sink) for sink in self.sinks]
-            roomy = [at for at, limit in enumerate(limits) if not 0 < limit < most]
-            tight = [at for at, limit in enumerate(limits) if most // 2 < limit < most]
-            tight.sort(key=lambda at: -limits[at])
-            takers = self._takers[power] = roomy, tight
-        return takers
-
-    def _burden(self, at: int) -> int:
-        sink, load = self.sinks[at], self.loads[at] if self.loads else None
-        if load is not None:
-            return load.burden()
-        return 0 if sink.__class__ is Hop else cast("Link", sink).burden()
+    def _takers(self, address: Address, size: int, tried: Collection[Sink]) -> Iterator[Choice]:
+        """Those that take `size` bytes and have not been tried."""
+        first_hop = len(self.sinks) - self.hops
+        free = first_hop - self.limited
+        ordered = self._in_order() if self.limited else []
+        first = bisect_left(ordered, size, key=_SIZE)
+        count = free + self.hops + len(ordered) - first
+        start = address.balance.next_turn(count)
+        for step in range(count):
+            at = (start + step) % count
+            load = None
+            if at < free:
+                sink = self.sinks[at]
+            elif at < free + self.hops:
+                sink = self.sinks[first_hop + at - free]
+                load = self.loads[first_hop + at - free] if self.loads else None
+            else:
+                sink = ordered[first + at - free - self.hops]
+            if sink not in tried:
+                yield sink, load
 
 
 def _limit(sink: Sink) -> int:
     """Bytes of the largest message that a sink takes (0: any)."""
     return 0 if sink.__class__ is Hop else cast("Link", sink).max_message_size
+
+
+def _burden(choice: Choice) -> int:
+    sink, load = choice
+    if load is not None:
+        return load.burden()
+    return 0 if sink.__class__ is Hop else cast("Link", sink).burden()
 
 
 NOBODY = Receivers(RouteKind.NONE, [])

@@ -142,6 +142,15 @@ def test_those_without_credit_are_not_looked_at_for_each_delivery(willing: int, 
     assert turns.looks(200) < 5000
 
 
+def test_turns_last_when_consumers_elsewhere_come_and_go() -> None:
+    turns = Turns(1000)
+    turns.send()
+    turns.router.neighbour("B")
+    for _ in range(3):
+        turns.router.consumers_at("B", "Mnear", Treatment.CLOSEST)
+        assert turns.looks(1) < 10
+
+
 @pytest.mark.parametrize("treatment", [Treatment.CLOSEST, Treatment.BALANCED])
 @pytest.mark.parametrize("size", [10, 1000])
 def test_nor_are_they_where_a_receiver_has_a_largest_message(treatment: Treatment, size: int) -> None:

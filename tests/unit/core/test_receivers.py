@@ -19,6 +19,7 @@ from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import RouterAnnotations
 
 TREATMENTS = {"even": Treatment.BALANCED, "near": Treatment.CLOSEST, "all": Treatment.MULTICAST}
+LIMITS = [100, 64, 65, 200, 100]
 CHANGES = st.lists(
     st.one_of(
         st.tuples(st.just("join"), st.sampled_from(["client", "edge", "proxy", "limited"])),
@@ -44,7 +45,7 @@ class Crowd:
         if what == "join":
             role = Role.EDGE if which in {"edge", "proxy"} else Role.NORMAL
             connection = self.edge if which == "edge" else self.router.connection(role)
-            limit = 100 if which == "limited" else 0
+            limit = LIMITS[len(self.links) % len(LIMITS)] if which == "limited" else 0
             self.links.append(self.join(connection, proxy=which == "proxy", limit=limit))
         elif what == "leave" and self.links:
             self.router.core.link_closed(self.links.pop(int(which) % len(self.links)))
@@ -81,6 +82,16 @@ def described(receivers: Receivers) -> tuple[object, ...]:
     )
 
 
+def takers_of(route: Route, size: int) -> set[Sink]:
+    """Those that get a message of that many bytes, if each that is asked releases it."""
+    tried: set[Sink] = set()
+    while route.kind is RouteKind.SELECTIVE and (found := route.choose_for(size, tried)) is not None:
+        assert found[0] not in tried
+        assert isinstance(found[0], Hop) or not 0 < found[0].max_message_size < size
+        tried.add(found[0])
+    return tried
+
+
 @pytest.mark.parametrize("name", TREATMENTS)
 @given(CHANGES)
 def test_routes_lead_to_those_who_would_be_found_anew(
@@ -96,8 +107,11 @@ def test_routes_lead_to_those_who_would_be_found_anew(
             if route.receivers.whole and route.kind in {RouteKind.BALANCE, RouteKind.ROTATE}:
                 loads = route.receivers.loads or [None] * len(route.sinks)
                 assert [each.place for each in _placed(route.sinks, loads)] == list(range(len(route.sinks)))
+            takers = [takers_of(route, size) for size in (64, 65, 150)]
             sender.address.invalidate()
             assert described(crowd.route(sender).receivers) == kept
+            if route.kind is RouteKind.SELECTIVE:
+                assert takers == [takers_of(crowd.route(sender), size) for size in (64, 65, 150)]
 
 
 def _placed(sinks: list[Sink], loads: list[object]) -> list[Link]:
@@ -164,9 +178,29 @@ def test_a_message_gets_to_one_that_takes_it(name: str, size: int) -> None:
     links = [crowd.join(connection, proxy=False, limit=limit) for limit in limits]
     route = crowd.route(crowd.senders[0])
     assert route.kind is RouteKind.SELECTIVE
-    able = {link for link in links if link.max_message_size >= size}
-    tried: set[Link | Hop] = set()
-    while (found := route.choose_for(size, tried)) is not None:
-        assert found[0] in able - tried
-        tried.add(found[0])
-    assert tried == able
+    assert takers_of(route, size) == {link for link in links if link.max_message_size >= size}
+
+
+@pytest.mark.parametrize("name", ["even", "near"])
+def test_a_route_of_many_with_largest_messages_lasts(name: str) -> None:
+    """Nothing is sorted or counted anew when one of them comes or goes."""
+    crowd = Crowd(name)
+    for _ in range(4):
+        crowd.change("join", "limited")
+    route = crowd.route(crowd.senders[0])
+    assert len(takers_of(route, 100)) == 2
+    with patch("isthmus_router.core.receivers.sorted", side_effect=AssertionError, create=True):
+        for change in (("join", "limited"), ("join", "client"), ("leave", 0), ("leave", 1), ("leave", 2)):
+            crowd.change(*change)
+            assert route.valid
+            assert takers_of(route, 100) == {
+                link for link in crowd.links if not 0 < link.max_message_size < 100
+            }
+    receivers = route.receivers
+    crowd.change("join", "client")
+    while any(link.max_message_size for link in crowd.links):
+        assert route.valid
+        crowd.change("leave", next(at for at, link in enumerate(crowd.links) if link.max_message_size))
+    assert not route.valid
+    assert crowd.route(crowd.senders[0]).kind is not RouteKind.SELECTIVE
+    assert crowd.route(crowd.senders[0]).receivers is receivers
