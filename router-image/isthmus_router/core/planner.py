@@ -22,8 +22,8 @@ from isthmus_router.message.sections import (
     encode_annotations,
 )
 
-MOST_SPELLINGS = 1000
-"""Of the name of an address in targets; senders that spell it otherwise have a route for each link."""
+MOST_SPELLINGS, LONGEST_SPELLING = 8, 256
+"""Of an address in targets: so many, and so long ones, have routes that senders share; others have one each."""
 MOST_ROUTES = 10_000
 """To one address, or to destinations without one; beyond that all of them end, and are made anew as they are needed."""
 LEAST_SETS, MOST_PLACES = 16, 1_000_000
@@ -64,6 +64,8 @@ class RoutePlanner:
         route = address.client_routes.get(key)
         if route is None or not route.valid:
             route = self._decide(address, origin, annotations)
+            if override is not None and len(override) > LONGEST_SPELLING:
+                return route
             known = address.client_routes
             if len(known) >= MOST_SPELLINGS:
                 known = address.client_routes = {key: each for key, each in known.items() if each.valid}

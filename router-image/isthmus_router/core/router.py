@@ -35,6 +35,12 @@ from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.reachability import Reachability
 from isthmus_router.core.receivers import RouteKind
+from isthmus_router.core.remembered import (
+    MOST_BYTES_BETWEEN_ROUTERS,
+    MOST_BYTES_OF_CLIENTS,
+    RememberedRoutes,
+    retire,
+)
 from isthmus_router.core.remotes import Remotes
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route
@@ -93,6 +99,8 @@ class RouterCore:
         self.configured = ConfiguredAddresses(router_id, edge=edge, default=default_treatment)
         self.connections: dict[int, Connection] = {}
         self.addresses = AddressTable(self.configured, self.planner)
+        self._remembered_of_clients = RememberedRoutes(MOST_BYTES_OF_CLIENTS)
+        self._remembered_between_routers = RememberedRoutes(MOST_BYTES_BETWEEN_ROUTERS)
         self.nodes = self.planner.nodes
         self._reachability = Reachability(
             self.planner, self._reachability_changed, self._reachability_seen, self._work
@@ -345,7 +353,7 @@ class RouterCore:
         if link.guard is not None and guard is not None:
             guard.structure = link.guard.structure  # of the message that is arriving
         link.guard = guard
-        link.routes.clear()
+        self._remembered(link).forget(link)
         if link.address is not None:
             link.targeted = _is_targeted(link)
 
@@ -533,12 +541,18 @@ class RouterCore:
             return self.planner.inside(consumer)
         return self.planner.plan(address, link, annotations)
 
+    def remember_route(self, link: Link, key: bytes, route: Route) -> None:
+        """Have a link that routes by what its messages say find a route by these first bytes of them."""
+        self._remembered(link).remember(link, key, route)
+
     def forget_routes(self, link: Link) -> None:
         """The link no longer holds any route."""
-        for route in (link.route, *link.routes.values()):
-            if route is not None and route.owner is not None:
-                route.owner.retire(route)
-        link.routes.clear()
+        retire(link.route)
+        self._remembered(link).forget(link)
+
+    def _remembered(self, link: Link) -> RememberedRoutes:
+        of_router = link.connection.role.is_between_routers
+        return self._remembered_between_routers if of_router else self._remembered_of_clients
 
     def originate(self, to: str, payload: bytes, *, priority: int = 4) -> bool:
         """Send a pre-settled message of this router's own; False when nobody can receive it."""

@@ -9,6 +9,7 @@ from tests.unit.steps import finished
 
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.guard import MessageGuard
+from isthmus_router.core.remembered import MOST_BYTES_BETWEEN_ROUTERS, MOST_BYTES_OF_CLIENTS
 from isthmus_router.core.roles import Role
 from isthmus_router.core.sums import sums_of
 from isthmus_router.core.treatment import Treatment
@@ -53,19 +54,21 @@ def test_messages_that_are_sent_again(rig: Rig, guarded: bool) -> None:
     assert finished(sums_of(address)).ingress == 2 * MESSAGES
 
 
+@pytest.mark.parametrize("role", [Role.NORMAL, Role.EDGE])
 @pytest.mark.parametrize("consumed", [True, False])
-def test_routes_that_a_client_makes_the_router_remember(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, consumed: bool
+def test_routes_that_a_peer_makes_the_router_remember(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, role: Role, consumed: bool
 ) -> None:
-    """Senders without a target: all of a connection within a bound, and none to addresses without consumers."""
-    monkeypatch.setattr("isthmus_router.amqp.kernel.lookup.CLIENT_ROUTE_CACHE_SIZE", 20)
-    consumer, producer = rig.connect(Role.NORMAL), rig.connect(Role.NORMAL)
+    """Senders without a target: all of several connections within a bound, and none to addresses without consumers."""
+    bound = MOST_BYTES_OF_CLIENTS if role is Role.NORMAL else MOST_BYTES_BETWEEN_ROUTERS
+    monkeypatch.setattr("isthmus_router.core.remembered.ROUTE_BYTES", bound // 20)
+    consumer, *producers = [rig.connect(Role.NORMAL), rig.connect(role), rig.connect(role)]
     for number in range(30 if consumed else 0):
         receiver = consumer.session.receiver(str(number))
         receiver.source.address = f"a/{number}"
         receiver.open()
         receiver.flow(1000)
-    senders = [producer.session.sender(f"s{number}") for number in range(2)]
+    senders = [producer.session.sender(f"s{number}") for number, producer in enumerate(producers * 2)]
     for sender in senders:
         sender.open()
     rig.settle_down()
@@ -75,6 +78,6 @@ def test_routes_that_a_client_makes_the_router_remember(
             sender.send(Message(address=f"a/{number}", body="x").encode())
             sender.advance()
         rig.settle_down()
-    links = producer.router_side.links.values()
-    assert sum(link.deliveries for link in links) == 60
-    assert max(len(link.routes) for link in links) <= (10 if consumed else 1)
+    links = [link for producer in producers for link in producer.router_side.links.values()]
+    assert sum(link.deliveries for link in links) == 120
+    assert sum(len(link.routes) for link in links) <= (20 if consumed else len(links))

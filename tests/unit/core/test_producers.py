@@ -7,7 +7,7 @@ from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Link
-from isthmus_router.core.planner import MOST_SPELLINGS
+from isthmus_router.core.planner import LONGEST_SPELLING, MOST_SPELLINGS
 from isthmus_router.core.reachability import AT_ONCE
 from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
@@ -207,10 +207,14 @@ def test_spellings_of_an_address_are_remembered_within_a_bound(router: RouterInM
     """A client attaches again and again, each time with another spelling, to an address that stays."""
     router.receiver("q")
     address = router.core.addresses["Mq"]
-    for number in range(3 * MOST_SPELLINGS):
-        sender = router.sender(f"amqp://host{number}/q")
+    host = "h" * LONGEST_SPELLING
+    spellings = [f"amqp://{host}{number}/q" for number in range(3)]
+    spellings += [f"amqp://host{number}/q" for number in range(3 * MOST_SPELLINGS)]
+    for spelling in spellings:
+        sender = router.sender(spelling)
         assert sender.route is not None
         assert sender.route.valid
         router.core.link_closed(sender)
     assert len(address.client_routes) == MOST_SPELLINGS
     assert len(address.routes) == MOST_SPELLINGS
+    assert all(override is not None and len(override) < 20 for override, *_ in address.client_routes)

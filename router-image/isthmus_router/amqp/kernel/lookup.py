@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from isthmus_router.core.model import Link
 from isthmus_router.core.receivers import RouteKind
+from isthmus_router.core.remembered import retire
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
 from isthmus_router.message.sections import (
@@ -20,11 +21,6 @@ from isthmus_router.message.sections import (
     find_to,
 )
 
-ROUTE_CACHE_SIZE = 10_000
-"""Routes remembered per link that routes by annotation section or `to`."""
-CLIENT_ROUTE_CACHE_SIZE = 10_000
-"""Routes that all links of a client's connection remember together; each link may have LEAST_ROUTE_CACHE_SIZE."""
-LEAST_ROUTE_CACHE_SIZE = 8
 LONGEST_KEY_BYTES = 1024
 NO_KEY = b""
 """Of the route of one message alone; it goes with the next."""
@@ -114,26 +110,15 @@ class RouteLookup:
         return route
 
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
-        routes, most = link.routes, ROUTE_CACHE_SIZE
-        of_client = not link.connection.role.is_between_routers
-        if of_client:
-            links = len(link.connection.io.links)
-            most = min(most, max(LEAST_ROUTE_CACHE_SIZE, CLIENT_ROUTE_CACHE_SIZE // max(links, 1)))
         if (
             len(key) > LONGEST_KEY_BYTES
             or (link.guard is not None and link.guard.every_message)
-            or (of_client and route.kind is RouteKind.NONE)
+            or route.kind is RouteKind.NONE
         ):
             # By its first bytes it must not be found: each message is looked into, or there is too much to keep.
-            self._retire(routes.get(NO_KEY), route)
-            routes[NO_KEY] = route
+            before = link.routes.get(NO_KEY)
+            if before is not route:
+                retire(before)
+            link.routes[NO_KEY] = route
             return
-        if len(routes) >= most:
-            self.core.forget_routes(link)
-        self._retire(routes.get(key), route)
-        routes[key] = route
-
-    @staticmethod
-    def _retire(before: Route | None, route: Route) -> None:
-        if before is not None and before is not route and before.owner is not None:
-            before.owner.retire(before)
+        self.core.remember_route(link, key, route)
