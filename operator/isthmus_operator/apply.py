@@ -37,9 +37,8 @@ from .names import (
     digest,
 )
 from .render import canonical
-from .resources import API_VERSION, FlowAnalysis, FlowLog, GossipRouter, Router, SslProfile
-
-Owner = Router | GossipRouter | FlowLog | FlowAnalysis
+from .resources import API_VERSION, FlowLog, SslProfile
+from .seniority import NODE_PORT, Claim, Owner
 
 Identity = tuple[str, str]
 """Kind and name."""
@@ -92,6 +91,18 @@ def by_controller(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
         owner = controller(manifest)
         if owner is not None:
             found.setdefault(str(owner.get("uid")), []).append(manifest)
+    return found
+
+
+def controllers(live: Mapping[Identity, Manifest]) -> Mapping[Claim, str]:
+    """The uids of the controllers of objects, and of Services with a port of all nodes by this port."""
+    found: dict[Claim, str] = {}
+    for key, manifest in live.items():
+        owner = controller(manifest)
+        if owner is not None:
+            found[key] = str(owner.get("uid"))
+            ports = (manifest.get("spec") or {}).get("ports") or () if key[0] == "Service" else ()
+            found |= {(NODE_PORT, str(port["nodePort"])): found[key] for port in ports if "nodePort" in port}
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .apply import Identity, Outcome, Owner, by_controller, controller, identity
+from .apply import Identity, Outcome, by_controller, controller, identity
 from .cluster import Manifest
 from .facts import block, complaint
 from .flow_reports import parse_collector, parse_progress
@@ -27,6 +27,7 @@ from .render.flows.analysis import UI_PORT
 from .render.flows.place import Place
 from .report import Observation
 from .resources import FlowAnalysis, FlowLog
+from .seniority import Owner
 from .status import AnalysisFacts, CertificateUser, PodView, flowanalysis_status, flowlog_status
 
 Outcomes = Mapping[tuple[str, str], Outcome]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -26,6 +26,7 @@ from .resources import (
     parse,
 )
 from .rotation.ledger import Ledger
+from .seniority import Claim, Owner, juniors
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class NamespaceModel:
     """Why there is none."""
     own: Mapping[str, Own] = field(default_factory=dict)
     """The implicit SslProfiles, whose certificates it signs, by name; they are in `profiles` as well."""
+    juniors: frozenset[str] = frozenset()
+    """Uids of the resources that claim an object or a port which another one of the same second controls."""
     spec_bytes: int = 0
     """Memory of the specifications."""
     hints: Hints = field(default_factory=Hints, compare=False, repr=False)
@@ -130,6 +133,18 @@ class NamespaceModel:
         """The same resources with these certificates of SslProfiles, and why the ledgers of others are not written."""
         return replace(self, ledgers=ledgers, refused_ledgers=refused)
 
+    def owners(self) -> Iterator[Owner]:
+        """The resources for which the operator makes objects."""
+        yield from self.routers.values()
+        yield from self.gossip_routers.values()
+        yield from self.flow_logs.values()
+        yield from self.flow_analyses.values()
+
+    def beside(self, controllers: Mapping[Claim, str]) -> NamespaceModel:
+        """The same resources beside the existing objects and ports, with the uids of the controllers of these."""
+        sites, _ = admitted_sites(self.relay_sites.values(), self.routers)
+        return replace(self, juniors=juniors(self.owners(), sites, controllers))
+
     def with_authority(
         self, authority: Authority | None, problem: str = "", *, local: bool = False
     ) -> NamespaceModel:
@@ -140,6 +155,7 @@ class NamespaceModel:
             self.gossip_routers.values(),
             admitted_sites(self.relay_sites.values(), self.routers)[0],
             self.flow_logs.values(),
+            juniors=self.juniors,
             local=local,
         )
         profiles = {**self.profiles, **{name: item.profile for name, item in own.items()}}

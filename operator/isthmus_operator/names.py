@@ -109,6 +109,11 @@ def gossip_name(gossip_router: str) -> str:
     return derived(base_name(gossip_router), "gossip")
 
 
+def gossip_exposed_service(gossip_router: str) -> str:
+    """The NodePort or LoadBalancer Service of a GossipRouter."""
+    return derived(gossip_name(gossip_router), "exposed")
+
+
 def gossip_selector(gossip_router: str) -> dict[str, str]:
     """Labels that select a GossipRouter's pods. Never to change: selectors are immutable."""
     return {LABEL_NAME: "isthmus-gossip-router", LABEL_INSTANCE: base_name(gossip_router)}

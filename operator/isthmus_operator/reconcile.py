@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from . import events, metrics, specs
-from .apply import Applier, Identity, Outcome, by_controller, version_of
+from .apply import Applier, Identity, Outcome, by_controller, controllers, version_of
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
@@ -252,7 +252,7 @@ class Reconciliation:
         version, now = store.version(self._namespace), self._operator.clock()
         live = self._applier.current(store.live(self._namespace))
         most = max(SMALL_BYTES, needed + needed * GROWTH_PERCENT // 100)
-        model = await self._served(await self._model(store, most), store, live, most)
+        model = await self._served(await self._model(store, live, most), store, live, most)
         make = partial(Rendering.of, version, now, model, self._operator.settings, most)
         made = self._rendering = await in_thread(self._namespace, make)
         self.expiries = dict(made.rendered.plan.expiries)
@@ -279,13 +279,13 @@ class Reconciliation:
         self._renewals = _renewals(model, self.profiles)
         return model.serving(ledgers, refused)
 
-    async def _model(self, store: Store, most: int) -> NamespaceModel:
+    async def _model(self, store: Store, live: Mapping[Identity, Manifest], most: int) -> NamespaceModel:
         """What the rendering starts from. Raises LargeError if the Secrets take more than `most` bytes of memory."""
         moment = datetime.now(UTC)
         inputs = store.inputs(self._namespace)
         inputs = replace(inputs, resources=await completed(self._operator.cluster, inputs.resources))
         inputs = await self._contents.complete(inputs, most)
-        model = await in_thread(self._namespace, inputs.model, moment)
+        model = await in_thread(self._namespace, lambda: inputs.model(moment).beside(controllers(live)))
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None
             return model

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from .apply import Owner, owned
+from .apply import owned
 from .certificates import examine
 from .cluster import Manifest
 from .model import NamespaceModel
 from .render import KubernetesResolver, Rendered, RenderSettings, collector_tls, gossip_tls, render
 from .rotation.ledger import TLS_KEYS
+from .seniority import Owner
 from .status import Users
 
 

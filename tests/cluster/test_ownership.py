@@ -20,12 +20,13 @@ from tests.unit.operator.support import (
     router,
 )
 
-from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
+from isthmus_operator.apply import Applier, Identity, Outcome, identity, owned
 from isthmus_operator.cluster import ApiError, Cluster, Manifest, guard
 from isthmus_operator.fields import is_applied
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import ANNOTATION_APPLIED, CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.seniority import Owner
 
 SETTINGS = RenderSettings("router:1", collector_image="collector:1", analysis_image="analysis:1")
 RESOURCES = (

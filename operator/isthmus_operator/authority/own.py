@@ -7,7 +7,7 @@ those of their Router.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from ..resources import Connector, FlowLog, GossipRouter, RelaySite, Router, Ssl
 from ..resources.base import Metadata
 from ..resources.sslprofile import Retention, SslProfileSpec
 from ..rotation.ledger import Ledger
+from ..seniority import oldest_first
 from .issue import Authority, Names, issue, renewal
 
 AUTHORITY_SECRET = "isthmus-authority"
@@ -76,33 +77,34 @@ def own_profiles(
     relay_sites: Iterable[RelaySite] = (),
     flow_logs: Iterable[FlowLog] = (),
     *,
+    juniors: Collection[str] = frozenset(),
     local: bool,
 ) -> Mapping[str, Own]:
-    """The implicit SslProfiles of a namespace by name. `relay_sites` are those that count. `local` is for processes on
-    one machine.
+    """The implicit SslProfiles of a namespace by name. `relay_sites` are those that count, `juniors` the uids of
+    resources that come after others of the same second. `local` is for processes on one machine.
 
     A certificate has the hosts of Services that its owner gets: of two owners the older one gets a Service."""
     bridges = {site.spec.router_ref.name: site.name for site in relay_sites}
-    wanted: list[tuple[str, Router | GossipRouter | FlowLog, str, list[str]]] = []
-    for router in routers:
-        name = base_name(router.name)
-        services = [name, mesh_service(router.name)]
-        if router.name in bridges:
-            services.append(bridge_service(bridges[router.name]))
-        wanted.append((router_profile(router.name), router, name, services))
-    for gossip in gossip_routers:
-        name = gossip_name(gossip.name)
-        wanted.append((gossip_profile(gossip.name), gossip, name, [name]))
-    for log in flow_logs:
-        if log.own_tls:
-            # A collector is a client: nobody verifies its certificate against the name of a host.
-            wanted.append((flow_log_profile(log.name), log, flow_log_name(log.name), []))
+    owners: tuple[Router | GossipRouter | FlowLog, ...] = (
+        *routers,
+        *gossip_routers,
+        *(log for log in flow_logs if log.own_tls),
+    )
     found: dict[str, Own] = {}
     taken: set[str] = set()
     # The older one of two whose names meet is the first to write the ledger.
-    for profile, owner, common, services in sorted(
-        wanted, key=lambda item: item[1].metadata.creation_timestamp
-    ):
+    for owner in oldest_first(owners, juniors):
+        if isinstance(owner, Router):
+            profile, common = router_profile(owner.name), base_name(owner.name)
+            services = [common, mesh_service(owner.name)]
+            if owner.name in bridges:
+                services.append(bridge_service(bridges[owner.name]))
+        elif isinstance(owner, GossipRouter):
+            profile, common = gossip_profile(owner.name), gossip_name(owner.name)
+            services = [common]
+        else:
+            # A collector is a client: nobody verifies its certificate against the name of a host.
+            profile, common, services = flow_log_profile(owner.name), flow_log_name(owner.name), []
         hosts = [service for service in services if service not in taken]
         taken.update(hosts)
         names = _names(common, hosts, namespace, local=local) if services else Names(common)

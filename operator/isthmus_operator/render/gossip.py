@@ -9,7 +9,7 @@ from typing import Any
 
 from ..authority import gossip_profile
 from ..model import NamespaceModel
-from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
+from ..names import gossip_exposed_service, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
 from ..resources.tls import ListenerTls, given
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS
@@ -125,7 +125,7 @@ def _services(found: GossipRouter) -> list[Manifest]:
     ]
     if spec.expose != "ClusterIP":
         given = {"nodePort": spec.node_port} if spec.node_port is not None else {}
-        metadata: dict[str, Any] = {"name": derived(gossip_name(found.name), "exposed")}
+        metadata: dict[str, Any] = {"name": gossip_exposed_service(found.name)}
         if spec.service_annotations:
             metadata["annotations"] = dict(spec.service_annotations)
         outside = {"type": spec.expose, "selector": select, "ports": [{**port, **given}]}

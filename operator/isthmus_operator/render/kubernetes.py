@@ -21,6 +21,7 @@ from ..names import (
     mesh_service,
 )
 from ..resources import FlowAnalysis, FlowLog, GossipRouter, Router
+from ..seniority import Owner, oldest_first
 from .config import config_bytes, instance_files, router_config
 from .flows import RenderedAnalysis, RenderedLog, render_analysis, render_log
 from .flows.listener import CollectorsListener, collectors_listener
@@ -160,7 +161,7 @@ class Rendered:
     bytes: int = 0
     """Memory that it takes, about, with the model."""
 
-    def owners(self) -> Iterator[tuple[Router | GossipRouter | FlowLog | FlowAnalysis, tuple[Manifest, ...]]]:
+    def owners(self) -> Iterator[tuple[Owner, tuple[Manifest, ...]]]:
         """Every resource that has objects, with these."""
         yield from ((item.router, item.objects) for item in self.routers.values())
         yield from ((item.gossip_router, item.objects) for item in self.gossip_routers.values())
@@ -176,9 +177,6 @@ class Rendered:
         for item in self.findings:
             grouped.setdefault((item.kind, item.name), []).append(item)
         return grouped
-
-
-Owner = Router | GossipRouter | FlowLog | FlowAnalysis
 
 
 def render(model: NamespaceModel, settings: RenderSettings, most: int | None = None) -> Rendered:
@@ -201,7 +199,7 @@ def render(model: NamespaceModel, settings: RenderSettings, most: int | None = N
     analyses: dict[str, RenderedAnalysis] = {}
     left, unrendered, refused_bytes = MAX_CONFIGURATION_BYTES, _MAX_RENDERED_BYTES, 0
     # Names and ports that several want belong to the oldest one, whatever its kind.
-    for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
+    for owner in oldest_first(model.owners(), model.juniors):
         made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None
         problems: list[Finding]
         held = used + CONFIGURATION_COPIES * (MAX_CONFIGURATION_BYTES - left + refused_bytes)
@@ -295,13 +293,6 @@ def _secret_bytes(objects: Iterable[Manifest]) -> int:
         value for item in objects if item["kind"] == "Secret" for value in item.get("data", {}).values()
     ]
     return sum(map(len, contents)) * 3 // 4
-
-
-def _owners(model: NamespaceModel) -> Iterator[Owner]:
-    yield from model.routers.values()
-    yield from model.gossip_routers.values()
-    yield from model.flow_logs.values()
-    yield from model.flow_analyses.values()
 
 
 def _router(

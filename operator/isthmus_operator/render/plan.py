@@ -14,6 +14,7 @@ from ..names import instance_id
 from ..resources import Connector, Listener, Router
 from ..resources.listener import Role
 from ..rotation.ledger import TLS_KEYS
+from ..seniority import oldest_first
 from .flows.collector import RefusedError, destination
 from .flows.listener import LISTENER, CollectorsListener, collectors_listener
 from .instances import (
@@ -120,7 +121,7 @@ def _excessive(model: NamespaceModel, outgoing: Mapping[str, int]) -> Iterator[F
     """About Routers that are not planned, because they, or all in the namespace, have too many parts. The oldest ones
     are planned first. `outgoing`: Router to the number of Connectors from it."""
     left = MAX_PARTS
-    for router in sorted(model.routers.values(), key=lambda item: item.metadata.creation_timestamp):
+    for router in oldest_first(model.routers.values(), model.juniors):
         replicas, connectors = router.spec.replicas, outgoing.get(router.name, 0)
         if router.spec.mode == "edge":
             sections, parts = connectors, replicas + connectors

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from .. import metrics
-from ..apply import Identity, Owner, controller, owner_reference, refusal
+from ..apply import Identity, controller, owner_reference, refusal
 from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
 from ..digests import is_digested
@@ -33,6 +33,7 @@ from ..render.sizes import CONTENT_COPIES, GROWTH, LargeError
 from ..resources import SslProfile
 from ..resources.sslprofile import MAX_ORDINAL
 from ..room import SMALL_BYTES
+from ..seniority import Owner
 from ..slots import in_thread
 from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view

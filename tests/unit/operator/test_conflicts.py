@@ -13,7 +13,7 @@ import pytest
 from tests.unit.operator.api_server import ApiServer, WholeApiServer, store_of
 from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
 
-from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
+from isthmus_operator.apply import Applier, Identity, Outcome, identity, owned
 from isthmus_operator.fields import is_applied
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
@@ -22,6 +22,7 @@ from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings, render
 from isthmus_operator.report import Observation
+from isthmus_operator.seniority import Owner
 
 WORKLOADS = {"StatefulSet", "Deployment", "Job", "CronJob"}
 RESOURCES = (
