@@ -1,7 +1,7 @@
 """Which resource gets an object or a port that several resources claim: the oldest one. Pure and deterministic.
 
-Times of creation have whole seconds. Of two resources of the same second, the one that controls the object keeps it. The
-operator never takes an object of another resource over, so with any other rule neither of the two could get it.
+Times of creation have whole seconds. Of two resources of the same second, the one that controls the object keeps it.
+The operator never takes an object of another resource over, so with any other rule neither of the two could get it.
 """
 
 from __future__ import annotations
