@@ -354,6 +354,13 @@ def test_a_router_with_the_name_of_an_older_certificate_is_no_peer() -> None:
     assert found["inter-router"] == "r"
 
 
+def test_resources_of_other_kinds_with_the_name_of_a_router_admit_nobody() -> None:
+    found = peers_of(
+        router("x"), gossip_router("x"), flow_log("x", "r"), connector("a", "x", "r", "inter-router")
+    )
+    assert found["inter-router"] == "r, x"
+
+
 def test_certificates_of_connectors_without_a_router_admit_nobody() -> None:
     listener = {"name": "routers", "role": "inter-router", "port": 55672}
     secure = {**listener, "tls": {"secretName": "server", "requireClientCertificate": True}}

@@ -12,7 +12,7 @@ from tests.unit.operator.support import link_route
 
 from isthmus_operator import reconcile
 from isthmus_operator.cluster import ApiError
-from isthmus_operator.contests import PERIOD_SECONDS
+from isthmus_operator.contests import FIRST_PAUSE_SECONDS, MOST_CHANGES, PERIOD_SECONDS
 from isthmus_operator.events import LASTING_SECONDS
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.holds import REFUSED_SECONDS
@@ -226,3 +226,60 @@ async def test_a_status_of_which_nothing_but_messages_change_is_written_less_and
     number = 128
     await world.look()
     assert written() == before + 2
+
+
+class Told:
+    """What the statuses of all LinkRoutes tell."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reason, self.message = "First", ""
+        monkeypatch.setattr(reconcile, "status_of_link_route", self._status)
+
+    def _status(self, *_: Any) -> dict[str, Any]:
+        condition = {"type": "Ready", "status": "False", "reason": self.reason, "message": self.message}
+        return {"conditions": [condition]}
+
+
+async def test_changes_of_conditions_do_not_delay_the_messages_that_follow(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+    for number in range(2 * MOST_CHANGES):
+        told.reason = f"Reason{number}"
+        await world.look()
+        world.now += 1
+    told.message = "another one"
+    await world.look()
+    assert world.api.statuses["good"]["conditions"][0]["message"] == "another one"
+
+
+async def test_a_message_that_waits_is_written_when_the_pause_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del world.store.link_routes["net"][0]  # the operator tries it again every 30 seconds
+    told = Told(monkeypatch)
+    for number in range(MOST_CHANGES + 2):
+        told.message = f"message {number}"
+        await world.look()
+    world.now += LASTING_SECONDS + 1
+    await world.look()  # Events of lasting conditions are posted
+    told.message = "the last one"
+    due = await world.look()
+    assert world.api.statuses["good"]["conditions"][0]["message"] != "the last one"
+    assert due is not None
+    assert 0 < due <= FIRST_PAUSE_SECONDS
+    world.now += due
+    await world.look()
+    assert world.api.statuses["good"]["conditions"][0]["message"] == "the last one"
+
+
+async def test_messages_of_resources_that_are_gone_are_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+    for told.message in ("one", "two"):
+        await world.look()
+    assert len(world.reconciliation._messages) == 2
+    del world.store.link_routes["net"][1:]
+    await world.look()
+    assert len(world.reconciliation._messages) == 0
