@@ -53,7 +53,7 @@ from .status import (
     router_status,
     sslprofile_status,
     usage,
-    without_messages,
+    without,
 )
 from .store import Store
 from .untrusted import MAX_TEXT, clean, shown
@@ -548,7 +548,9 @@ class Reconciliation:
 
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
         metadata = manifest["metadata"]
-        if self._refused.refusal(metadata["uid"], normal(status)) is not None:
+        # A condition that the API server has not stored has another time in each second.
+        content = without("lastTransitionTime", normal(status))
+        if self._refused.refusal(metadata["uid"], content) is not None:
             return
         written, version = self._written.get(metadata["uid"]), version_of(manifest)
         if (
@@ -557,7 +559,7 @@ class Reconciliation:
             and normal(written.status) != normal(manifest.get("status") or {})
         ):
             self._contests.changed(metadata["uid"], version)
-        before, after = (without_messages(normal(item)) for item in (self._status(manifest), status))
+        before, after = (without("message", normal(item)) for item in (self._status(manifest), status))
         if self._contests.holds(metadata["uid"]) or (
             before == after and self._messages.holds(metadata["uid"])
         ):
@@ -579,7 +581,7 @@ class Reconciliation:
                 return  # deleted or replaced meanwhile; its event triggers the next look
             if not error.concerns_object:
                 raise
-            self._refused.add(metadata["uid"], normal(status), error)
+            self._refused.add(metadata["uid"], content, error)
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
             return

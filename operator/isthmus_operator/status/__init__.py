@@ -1,7 +1,7 @@
 """Status of resources: pure functions of what was rendered, applied and observed."""
 
 from .certificate_user import CertificateUser
-from .conditions import Verdict, deleting_status, invalid_status, normal, readiness, without_messages
+from .conditions import Verdict, deleting_status, invalid_status, normal, readiness, without
 from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
@@ -53,5 +53,5 @@ __all__ = [
     "sslprofile_status",
     "stuck",
     "usage",
-    "without_messages",
+    "without",
 ]

@@ -136,11 +136,11 @@ def normal(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def without_messages(value: Any) -> Any:
-    """A status, or a part of one, without the sentences that tell why."""
+def without(field: str, value: Any) -> Any:
+    """A status, or a part of one, without this field of any of its parts."""
     if isinstance(value, Mapping):
-        return {key: without_messages(item) for key, item in value.items() if key != "message"}
-    return list(map(without_messages, value)) if isinstance(value, list) else value
+        return {key: without(field, item) for key, item in value.items() if key != field}
+    return [without(field, item) for item in value] if isinstance(value, list) else value
 
 
 _LIST_KEYS = {"conditions": "type", "instances": "id", "users": "pod", "ordinals": "ordinal"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,6 +123,18 @@ async def test_a_status_that_the_api_server_fails_to_store_is_tried_again_alone_
     assert world.api.noted >= {"good", "last"}, "the others have their Events"
     assert world.api.tried.count("good") == world.api.tried.count("last") == 1
     assert world.api.tried.count("bad") == 5
+
+
+async def test_the_time_of_a_refused_condition_does_not_end_its_pause(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition that was never stored has the present time, which is another one in each second."""
+    seconds = count()
+    monkeypatch.setattr(reconcile, "_timestamp", lambda **_: f"2026-01-01T00:00:{next(seconds):02}Z")
+    for _ in range(3):
+        await world.look()
+        world.now += 1
+    assert world.api.tried.count("bad") == 1
 
 
 async def test_a_message_with_what_somebody_wrote_has_no_control_characters() -> None:
