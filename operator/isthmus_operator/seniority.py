@@ -99,15 +99,22 @@ def claims(owner: Owner, site_of: Mapping[str, RelaySite]) -> Iterator[Claim]:
         yield "Secret", store_keys(base)
 
 
-def _claims_of_router(router: Router, site: RelaySite | None) -> Iterator[Claim]:
+def services_of_members(router: Router, site: RelaySite | None) -> Iterator[str]:
+    """The names of the Services by which other replicas and other sites reach the pods of `router`, which is in
+    `site`."""
     if router.spec.mode == "interior":
-        yield "Service", mesh_service(router.name)
+        yield mesh_service(router.name)
+    if site is not None and site.spec.bridge.expose != "None":
+        yield bridge_service(site.name)
+
+
+def _claims_of_router(router: Router, site: RelaySite | None) -> Iterator[Claim]:
+    yield from (("Service", name) for name in services_of_members(router, site))
     for listener in router.spec.effective_listeners():
         if listener.exposure in {"NodePort", "LoadBalancer"}:
             yield "Service", listener_service(router.name, listener.name)
             yield from _node_port(listener.node_port)
-    if site is not None and site.spec.bridge.expose != "None":
-        yield "Service", bridge_service(site.name)
+    if site is not None:
         yield from _node_port(site.spec.bridge.node_port)
 
 

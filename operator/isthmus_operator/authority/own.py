@@ -13,17 +13,15 @@ from datetime import datetime
 
 from ..names import (
     base_name,
-    bridge_service,
     certificates_secret,
     flow_log_name,
     gossip_name,
-    mesh_service,
 )
 from ..resources import Connector, FlowLog, GossipRouter, RelaySite, Router, SslProfile
 from ..resources.base import Metadata
 from ..resources.sslprofile import Retention, SslProfileSpec
 from ..rotation.ledger import Ledger
-from ..seniority import oldest_first
+from ..seniority import oldest_first, services_of_members
 from .issue import Authority, Names, issue, renewal
 
 AUTHORITY_SECRET = "isthmus-authority"
@@ -84,7 +82,7 @@ def own_profiles(
     resources that come after others of the same second. `local` is for processes on one machine.
 
     A certificate has the hosts of Services that its owner gets: of two owners the older one gets a Service."""
-    bridges = {site.spec.router_ref.name: site.name for site in relay_sites}
+    site_of = {site.spec.router_ref.name: site for site in relay_sites}
     owners: tuple[Router | GossipRouter | FlowLog, ...] = (
         *routers,
         *gossip_routers,
@@ -96,9 +94,7 @@ def own_profiles(
     for owner in oldest_first(owners, juniors):
         if isinstance(owner, Router):
             profile, common = router_profile(owner.name), base_name(owner.name)
-            services = [common, mesh_service(owner.name)]
-            if owner.name in bridges:
-                services.append(bridge_service(bridges[owner.name]))
+            services = [common, *services_of_members(owner, site_of.get(owner.name))]
         elif isinstance(owner, GossipRouter):
             profile, common = gossip_profile(owner.name), gossip_name(owner.name)
             services = [common]

@@ -292,6 +292,22 @@ def test_a_certificate_has_no_hosts_of_a_service_of_an_older_resource() -> None:
     assert found["e_router"] == {"e", "e-mesh"}, "a younger Router takes nothing away"
 
 
+def test_a_certificate_has_no_hosts_of_services_that_its_owner_does_not_have() -> None:
+    """An edge Router has no mesh, and a site that only dials no bridge. Another Router can have these names."""
+    assert hosts_of(
+        router("e", mode="edge", meta=aged(1)),
+        router("e-mesh", meta=aged(2)),
+        router("r", meta=aged(1)),
+        relay_site("x", "r", meta=aged(1), bridge={"expose": "None"}),
+        router("x-bridge", meta=aged(2)),
+    ) == {
+        "e_router": {"e"},
+        "e-mesh_router": {"e-mesh", "e-mesh-mesh"},
+        "r_router": {"r", "r-mesh"},
+        "x-bridge_router": {"x-bridge", "x-bridge-mesh"},
+    }
+
+
 def test_on_one_machine_certificates_name_the_machine() -> None:
     built = model(router("east"))
     own = own_profiles("net", built.routers.values(), (), local=True)
