@@ -178,10 +178,11 @@ class NamespaceModel:
     def router_names(self) -> Mapping[str, str]:
         """Name of a Router to the name in its certificate of the namespace's own authority, without Routers whose name
         there an older resource has."""
-        first: dict[str, Own] = {}
-        for item in self.own.values():
-            first.setdefault(item.names.common, item)
-        return {item.owner.name: name for name, item in first.items() if isinstance(item.owner, Router)}
+        return {
+            item.owner.name: item.names.common
+            for item in self.own.values()
+            if isinstance(item.owner, Router) and item.older is None
+        }
 
     @cached_property
     def flow_logs_of(self) -> Mapping[str, Sequence[FlowLog]]:

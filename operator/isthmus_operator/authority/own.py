@@ -41,6 +41,8 @@ class Own:
     profile: SslProfile
     owner: Router | GossipRouter | FlowLog
     names: Names
+    older: Router | GossipRouter | FlowLog | None = None
+    """The older resource whose certificates have the same name. The Secret with the ledger belongs to it."""
 
     @property
     def ledger_secret(self) -> str:
@@ -90,7 +92,7 @@ def own_profiles(
     )
     found: dict[str, Own] = {}
     taken: set[str] = set()
-    # The older one of two whose names meet is the first to write the ledger.
+    oldest: dict[str, Router | GossipRouter | FlowLog] = {}
     for owner in oldest_first(owners, juniors):
         if isinstance(owner, Router):
             profile, common = router_profile(owner.name), base_name(owner.name)
@@ -104,7 +106,8 @@ def own_profiles(
         hosts = [service for service in services if service not in taken]
         taken.update(hosts)
         names = _names(common, hosts, namespace, local=local) if services else Names(common)
-        found[profile] = Own(_profile(profile, owner), owner, names)
+        first = oldest.setdefault(common, owner)
+        found[profile] = Own(_profile(profile, owner), owner, names, first if first is not owner else None)
     return found
 
 

@@ -335,6 +335,8 @@ class Keeper:
         if await in_thread(self._namespace, lambda: Ledger.decoded(ledger.encoded())) is None:
             # Each write would lead to the next one.
             return replace(item, problem=Problem("ApplyFailed", _UNREADABLE, transient=False))
+        if known is None and (older := self._older(profile)) is not None:
+            return replace(item, problem=older)
         try:
             if known is None:
                 answer = await self._cluster.create(self._manifest(profile, ledger))
@@ -351,6 +353,17 @@ class Keeper:
             since, settled = ledger.current.since, ledger.current.settled or ledger.current.since
             metrics.ROTATION_SECONDS.observe((settled - since).total_seconds())
         return replace(item, ledger=ledger, changes=(*item.changes, *changes))
+
+    def _older(self, profile: SslProfile) -> Problem | None:
+        """That the Secret belongs to an older resource, which may not have written it yet."""
+        own = self._own.get(profile.name)
+        if own is None or own.older is None:
+            return None
+        text = (
+            f'Secret "{own.ledger_secret}" belongs to {own.older.kind_name} "{own.older.name}"; rename '
+            f'{own.owner.kind_name} "{own.owner.name}"'
+        )
+        return Problem("ObjectConflict", text, transient=False)
 
     async def _conflict(self, profile: SslProfile) -> Problem:
         """Why a write met another version: it is newer than what we know, or not ours at all."""

@@ -40,6 +40,7 @@ from isthmus_operator.authority import (
 from isthmus_operator.authority.issue import LEAF_LIFETIME, issue, renewal
 from isthmus_operator.authority.keeper import AuthorityKeeper
 from isthmus_operator.certificates import examine, fitness, is_signed
+from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY
 from isthmus_operator.render import plan
@@ -458,6 +459,34 @@ async def test_certificates_are_in_a_secret_of_their_resource_and_stay_there() -
     due = again.facts["east_router"].due
     assert due is not None
     assert due > NOW
+
+
+async def test_a_younger_resource_writes_no_certificates_in_the_place_of_an_older_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request that failed once gave it the Secret, so that the older one had no certificates and no pods."""
+    api = Api()
+    built = model(gossip_router("x", meta=aged(1)), router("x-gossip", meta=aged(2))).at(NOW)
+    built = built.with_authority(new_authority("Isthmus net", NOW))
+    keeper = Keeper("net", api)  # type: ignore[arg-type]
+    create, failures = api.create, [ApiError(500, "InternalError", "etcd has no leader")]
+
+    async def fail_once(manifest: dict[str, Any]) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return await create(manifest)
+
+    monkeypatch.setattr(api, "create", fail_once)
+    for _ in range(2):
+        await adopted(keeper, built, api)
+        problem = keeper.facts["x-gossip_router"].problem
+        assert problem is not None
+        assert (problem.reason, problem.transient) == ("ObjectConflict", False)
+        assert 'GossipRouter "x"' in problem.message
+        assert 'rename Router "x-gossip"' in problem.message
+    assert keeper.facts["x_gossip"].problem is None
+    (reference,) = api.objects["x-gossip-certificates"]["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["name"]) == ("GossipRouter", "x")
 
 
 async def adopted(keeper: Keeper, built: NamespaceModel, api: Api | None = None) -> object:
