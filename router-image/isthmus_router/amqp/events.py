@@ -19,6 +19,7 @@ from isthmus_router.amqp.checked import (
     read_text,
 )
 from isthmus_router.amqp.engine import Pointer, set_condition, text
+from isthmus_router.amqp.freeing import AT_ONCE
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
@@ -433,6 +434,8 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     for link in links:
         pn = link.io
         if connection.links.get(pn) is link:  # the end of one can be that of another
+            if not _may_go(connection, link):
+                return AGAIN
             _forget(connection, pn, link)
             # The engine would free all of them when it frees the session.
             connection.freeing.free(session, pn)
@@ -552,28 +555,32 @@ def _names_a_node(pn: Pointer, link: Link) -> bool:
     return asked.address is None or bool(text(lib.pn_terminus_get_address(answer)))
 
 
-def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
+def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> object:
     """The peer may attach the link again, and finds nothing left of it: a new link with the old name."""
     if connection.leaving:
-        return
+        return None
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
     if link is not None and (link.auto_link or link.on_detached is not None):
-        _link_remote_close(connection, event)
-        return
+        return _link_remote_close(connection, event)
     if link is not None:
+        if not _may_go(connection, link):
+            return AGAIN
         _forget(connection, pn, link)
     lib.pn_link_detach(pn)
     connection.detached.answered(pn)
     connection.owes(pn)
     connection.driver.touch(connection)
+    return None
 
 
-def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+def _link_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     if connection.leaving:
-        return
+        return None
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
+    if link is not None and not _may_go(connection, link):
+        return AGAIN
     condition = condition_of(lib.pn_link_remote_condition(pn))
     if link is not None and link.on_detached is not None:
         closed = lib.pn_event_type(event) == lib.PN_LINK_REMOTE_CLOSE
@@ -581,7 +588,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
             link, None if condition is None else Condition(*condition), closed=closed
         )
         connection.owes(pn)
-        return
+        return None
     if link is not None:
         if condition is not None:
             log.info(
@@ -600,6 +607,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     connection.detached.answered(pn)
     connection.driver.touch(connection)
     connection.owes(pn)
+    return None
 
 
 def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
@@ -636,6 +644,14 @@ def _transport_error(connection: AmqpConnection, event: Pointer) -> None:
 def _transport_closed(connection: AmqpConnection, event: Pointer) -> None:
     connection.driver.touch(connection)
     connection.finish()
+
+
+def _may_go(connection: AmqpConnection, link: Link) -> bool:
+    """Settle some of what a link that its sender gives up has unsettled, if that is much; whether it may go now."""
+    if link.routed or not link.incoming or len(link.unsettled) <= AT_ONCE:
+        return True
+    connection.driver.forwarder.settlement.cut_off_some(link, AT_ONCE)
+    return False
 
 
 def _forget(connection: AmqpConnection, pn: Pointer, link: Link) -> None:

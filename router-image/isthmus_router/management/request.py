@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from sys import maxsize
 from typing import TypeAlias
 
 from isthmus_router.management.entity_types import EntityType, find_type
@@ -122,4 +123,6 @@ def _number(key: str, value: object, what: str) -> int:
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise BadRequestError(f"{key} {value!r} is not a number of {what}")
+    if value > maxsize:
+        raise BadRequestError(f"{key} {int(value)} is more than {maxsize} {what}")
     return int(value)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from proton import Delivery
+from tests.integration.support.raw import DISPOSITION
 from tests.unit.amqp.rig import Peer, Rig
+from tests.unit.amqp.routed_ends import performatives
 
+from isthmus_router.amqp import events
 from isthmus_router.amqp.kernel import parking
 from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
@@ -14,6 +19,7 @@ from isthmus_router.core.roles import Role
 WHOLE = b"\x00\x53\x77\xa1\x01x"
 RECEIVERS = 2 * parking.AT_ONCE + 10
 MANY, SENDERS = 40, 20
+ACCEPTED, MODIFIED = 0x24, 0x27
 
 
 def receivers(rig: Rig, address: str, count: int) -> tuple[Peer, list[Any]]:
@@ -109,6 +115,46 @@ def test_streams_whose_receivers_have_left_shortly_before(rig: Rig) -> None:
     peer.drop()
     rig.work_off()
     assert all(not inner.sent_parked for _, inner in senders)
+
+
+@pytest.mark.parametrize("leaves", ["close", "detach", "end"])
+def test_what_a_sender_has_unsettled_is_settled_in_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, leaves: str
+) -> None:
+    """Each is settled as modified, or with the outcome that its receiver gives meanwhile, and counted once."""
+    monkeypatch.setattr(events, "AT_ONCE", 3)
+    taking, (receiving,) = receivers(rig, "balanced", 1)
+    receiving.flow(MANY)
+    edge = rig.connect(Role.EDGE)
+    link = edge.session.sender("to")
+    link.target.address = "balanced"
+    link.open()
+    rig.settle_down()
+    for number in range(MANY):
+        link.delivery(f"{number}")
+        link.send(WHOLE)
+        link.advance()
+    rig.settle_down()
+    (inner,) = list(rig.core.connections.values())[-1].links
+    assert len(inner.unsettled) == MANY
+    getattr(edge.session if leaves == "end" else link, "detach" if leaves == "detach" else "close")()
+    turns = 0
+    while edge.turn() or edge.router_side.unfinished:
+        turns += 1
+        if turns == 2:
+            for delivery in taking.deliveries["from 0"][-5:]:
+                delivery.update(Delivery.ACCEPTED)
+                delivery.settle()
+        taking.turn()
+    assert turns > 3
+    assert (len(inner.unsettled), inner.accepted + inner.modified) == (0, MANY)
+    assert inner not in inner.connection.links
+    outcomes: Counter[int] = Counter()
+    for _, first, last, settled, state, *_ in performatives(edge.heard, DISPOSITION):
+        outcomes[state.descriptor] += (first if last is None else last) - first + 1 if settled else 0
+    told = Counter({MODIFIED: inner.modified, ACCEPTED: inner.accepted})
+    assert outcomes == (Counter() if leaves == "end" else told), "a session that has ended hears no more"
+    assert inner.accepted == 5
 
 
 def test_receivers_without_credit_are_not_tried_after_each_write(rig: Rig) -> None:

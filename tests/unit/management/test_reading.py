@@ -212,6 +212,13 @@ def test_read_by_name_and_identity(client: Client) -> None:
         (None, {}, 400, "No operation: the application property 'operation' is missing"),
         ("CREATE", {}, 400, "No type provided for CREATE"),
         ("GET-LOG", {"limit": -1}, 400, "limit -1 is not a number of records"),
+        ("GET-LOG", {"limit": ULong(2**63)}, 400, f"limit {2**63} is more than {2**63 - 1} records"),
+        (
+            "QUERY",
+            {"entityType": "router", "offset": ULong(2**64 - 1)},
+            400,
+            f"offset {2**64 - 1} is more than {2**63 - 1} rows",
+        ),
     ],
 )
 def test_errors(

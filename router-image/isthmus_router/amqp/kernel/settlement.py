@@ -7,6 +7,7 @@ links as in the skupper-router family.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from cproton_ffi.lib import (
@@ -325,11 +326,18 @@ class Settlement:
         would pass on none.
         """
         for number, record in link.unsettled.items():
-            if record.__class__ is Announced:
-                count_outcome(link, record.state)
-            else:
-                self._tell(handle(number), PN_MODIFIED, None)
-                link.modified += 1
+            self._tell_of_end(link, number, record)
+
+    def cut_off_some(self, link: Link, most: int) -> None:
+        """Settle so many of an IN link's deliveries, the oldest ones, whatever becomes of them; not a stream."""
+        streamed = None if link.stream is None else key(link.stream.pn)
+        for number in list(islice(link.unsettled, most)):
+            record = None if number == streamed else link.unsettled.pop(number, None)
+            if record is not None:
+                self._tell_of_end(link, number, record)
+                record.link = None
+                self._cut_off(link, number, record)
+        self.touch(link.connection)
 
     def sender_cut_off(self, link: Link) -> None:
         """The router is about to close an IN link: its sender is told so much of what it has under way."""
@@ -337,12 +345,22 @@ class Settlement:
         for record in link.unsettled.values():
             record.link = None
         for number, record in link.unsettled.items():
-            if record.__class__ is Kept:
-                record.let_go(link)
-            give_up(link, handle(number))
-            if record.__class__ is Announced:
-                self.settle_out(record)
+            self._cut_off(link, number, record)
         link.unsettled.clear()
+
+    def _tell_of_end(self, link: Link, number: Any, record: Delivery) -> None:
+        if record.__class__ is Announced:
+            count_outcome(link, record.state)
+        else:
+            self._tell(handle(number), PN_MODIFIED, None)
+            link.modified += 1
+
+    def _cut_off(self, link: Link, number: Any, record: Delivery) -> None:
+        if record.__class__ is Kept:
+            record.let_go(link)
+        give_up(link, handle(number))
+        if record.__class__ is Announced:
+            self.settle_out(record)
 
     def sent_presettled(self, out: Link, pn: Any) -> None:
         """A pre-settled message is on its way; a receiver that wants none such settles it, for nobody's sake."""
