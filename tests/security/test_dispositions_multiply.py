@@ -20,7 +20,7 @@ from tests.integration.support.routers import Router, Routers, eventually, liste
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, flow, opening
 
-from isthmus_router.message.types import Described, UInt, ULong
+from isthmus_router.message.types import Described, Symbol, UInt, ULong
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -100,6 +100,52 @@ def test_each_disposition_names_all_deliveries(attacked: Router, *, by_receiver:
         )
     canary.report.check()
     assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
+
+
+def modified(annotations: dict[Any, Any]) -> Described:
+    """An outcome with message annotations."""
+    return Described(ULong(0x27), [None, None, annotations])
+
+
+INVALID = modified({Symbol(f"x{number}"): None for number in range(300)})
+MANY = modified({Symbol(f"x{number}"): None for number in range(20)})
+LARGE = modified({Symbol("x"): "y" * 2000})
+DESCRIBED = Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("bad"), "y" * 2000])])
+EXTENSION = Described(ULong(0x99), ["y" * 2000])
+
+
+@pytest.mark.parametrize(
+    ("state", "by_receiver"),
+    [
+        (INVALID, True),
+        (INVALID, False),
+        (MANY, False),
+        (LARGE, False),
+        (DESCRIBED, True),
+        (EXTENSION, True),
+    ],
+    ids=["invalid", "invalid of sender", "many values", "large", "long description", "extension"],
+)
+def test_state_that_the_engine_would_keep_with_all_deliveries(
+    attacked: Router, state: Described, by_receiver: bool
+) -> None:
+    """The connection is closed at the first delivery, and nothing is looked at for the others."""
+    with Canary(attacked) as canary:
+        with Flood(attacked.port) as flood:
+            fill(attacked, flood, credit=2 * LINKS * OF_A_LINK if by_receiver else 0)
+            before = attacked.memory()
+            flood.send(name_all(state, by_receiver=by_receiver))
+            attacked.await_log('"reason":"amqp:decode-error', timeout=WAIT_SECONDS)
+            grown = attacked.memory() - before
+            flood.leave()
+        eventually(
+            lambda: attacked.status()["counters"]["connectionCount"] == 2,
+            "the attacker is gone",
+            WAIT_SECONDS,
+        )
+    canary.report.check()
+    assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
+    assert canary.report.most_cpu_seconds < 0.3, canary.report
 
 
 @pytest.fixture

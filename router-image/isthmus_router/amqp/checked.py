@@ -35,6 +35,10 @@ LONG_TAG = Condition("amqp:invalid-field", f"a delivery tag has more than {MOST_
 
 MOST_ITEMS_OF_STATE = 256
 """In what belongs to the state of a delivery: one disposition gives it to thousands, and each has its own copy."""
+MOST_ITEMS_OF_LASTING_STATE = 16
+"""The same if the delivery is not settled with it, so that the engine keeps the state."""
+MOST_DETAIL_BYTES = 1024
+"""Of what belongs to a state that lasts, or that is copied to the other half of a delivery."""
 
 _COMPOUND = frozenset((lib.PN_ARRAY, lib.PN_DESCRIBED, lib.PN_LIST, lib.PN_MAP))
 _VALUES_PER_ITEM = 4
@@ -157,11 +161,28 @@ def copy_condition(source: Pointer, target: Pointer) -> None:
 
 
 def check_state(pn: Pointer) -> None:
-    """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid."""
+    """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid or too large."""
     state, remote = lib.pn_delivery_remote_state(pn), lib.pn_delivery_remote(pn)
+    lasts = not lib.pn_delivery_settled(pn)
     if state == lib.PN_REJECTED:
-        read_data(lib.pn_condition_info(lib.pn_disposition_condition(remote)), MOST_ITEMS_OF_STATE)
+        condition = lib.pn_disposition_condition(remote)
+        _check_detail(lib.pn_condition_info(condition), lasts=lasts)
+        if lasts:
+            _check_detail_bytes(len(text(lib.pn_condition_get_description(condition)) or ""))
     elif state == lib.PN_MODIFIED:
-        read_data(lib.pn_disposition_annotations(remote), MOST_ITEMS_OF_STATE)
+        _check_detail(lib.pn_disposition_annotations(remote), lasts=lasts)
     elif state and state not in _STANDARD_STATES:
-        read_data(lib.pn_disposition_data(remote), MOST_ITEMS_OF_STATE)
+        _check_detail(lib.pn_disposition_data(remote), lasts=lasts)
+
+
+def _check_detail(data: Pointer, *, lasts: bool) -> None:
+    read_data(data, MOST_ITEMS_OF_LASTING_STATE if lasts else MOST_ITEMS_OF_STATE)
+    if lasts:
+        _check_detail_bytes(data_size(data))
+
+
+def _check_detail_bytes(size: int) -> None:
+    if size > MOST_DETAIL_BYTES:
+        raise DecodeError(
+            f"{size} bytes in the state of an unsettled delivery: at most {MOST_DETAIL_BYTES}", 0
+        )

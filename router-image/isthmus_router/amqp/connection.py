@@ -60,6 +60,7 @@ FEW_FRAMES = 1000
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
 
 _LOCAL_ACTIVE = 2
+_LOCAL_CLOSED = 4
 _REMOTE_CLOSED = 32
 
 
@@ -252,16 +253,16 @@ class AmqpConnection(ConnectionState):
         self.close(Condition("amqp:decode-error", "a frame could not be decoded"))
 
     def pump(self, found: int | None = None) -> None:
-        """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
-        while not self.closed:
-            try:
-                everything = deal_with_events(self, found)
-                if self.unfinished or not everything:
-                    self._dealt_with(everything=everything)
-                return
-            except Exception as error:
-                self.failed(error)
-            found = None
+        """Deal with what the engine has to report; what cannot be dealt with ends this connection only."""
+        if self.closed:
+            return
+        try:
+            everything = deal_with_events(self, found)
+        except Exception as error:
+            self.failed(error)
+            everything = False  # others have their turn before what comes next, which may fail as well
+        if self.unfinished or not everything:
+            self._dealt_with(everything=everything)
 
     def _dealt_with(self, *, everything: bool) -> None:
         if self.closed:
@@ -450,11 +451,14 @@ class AmqpConnection(ConnectionState):
             set_condition(
                 lib.pn_connection_condition(self.pn), condition.name, condition.description, condition.info
             )
+        was_closed = lib.pn_connection_state(self.pn) & _LOCAL_CLOSED
         if not lib.pn_connection_state(self.pn) & _LOCAL_ACTIVE:
             lib.pn_connection_open(self.pn)
         lib.pn_connection_close(self.pn)
         self.driver.touch(self)
         self.leave_core()
+        if was_closed:
+            return
         self._timers.append(
             self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "peer did not answer the close")
         )

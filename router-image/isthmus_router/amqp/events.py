@@ -123,7 +123,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             pn_link = delivery_link(delivery)
             link = links.get(pn_link)
             state = delivery_state(delivery)
-            if state not in PLAIN:
+            if state not in PLAIN and link is not None:
                 check_state(delivery)
             if delivery_tag(delivery).size > MOST_TAG_BYTES:
                 connection.break_off(LONG_TAG)

@@ -30,11 +30,8 @@ from cproton_ffi.lib import (
     pn_disposition_set_undeliverable,
 )
 
-from isthmus_router.amqp.checked import copy_data, data_size
+from isthmus_router.amqp.checked import MOST_DETAIL_BYTES, copy_data, data_size
 from isthmus_router.amqp.frames import copy_outcome_condition, room_of_delivery
-
-MOST_DETAIL_BYTES = 1024
-"""Of what belongs to an outcome: one disposition gives it to thousands of deliveries, and each has its own copy."""
 
 TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
 _STANDARD = TERMINAL | {0, PN_RECEIVED}
