@@ -296,6 +296,7 @@ class Link:
         "presettled",
         "priority",
         "proxy",
+        "queue",
         "reachable",
         "rejected",
         "released",
@@ -419,6 +420,8 @@ class Link:
         self.parked: deque[Any] = deque()
         self.parked_presettled: deque[Any] = deque()
         """Those of the parked deliveries that are pre-settled."""
+        self.queue: Any = None
+        """What the kernel records of all parked deliveries together; None before the first one."""
         self.parked_dropped = 0
         """Places in `parked` whose delivery was dropped to make room."""
         self.parked_bytes = 0

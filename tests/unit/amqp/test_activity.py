@@ -10,7 +10,7 @@ import pytest
 from cproton_ffi import lib
 
 from isthmus_router.amqp.activity import AT_ONCE, PASSED_OVER, WINDOW_SECONDS, Activity, ActivityMonitor
-from isthmus_router.amqp.kernel.delivery import Parked
+from isthmus_router.amqp.kernel.delivery import Parked, queue_of
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
@@ -149,7 +149,7 @@ def test_a_receiver_without_credit_is_starved_while_messages_wait() -> None:
     seconds_pass(monitor, link, 3)
     assert starved(monitor, link, attached_for=3) == 0, "nothing is there for it"
     record: Any = SimpleNamespace(arrived=4_000_000)
-    waiting = Parked(link, b"", record, None)
+    waiting = Parked(queue_of(link), b"", record, None)
     link.parked.append(waiting)
     seconds_pass(monitor, link, 6)
     assert starved(monitor, link, attached_for=9) == 5, "it came in second 4"

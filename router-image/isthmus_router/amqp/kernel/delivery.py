@@ -123,14 +123,39 @@ class Fanout(Delivery):
         """Bytes that they share."""
 
 
+class Queue:
+    """What waits for one outgoing link; another link gets all of it without a walk over the messages."""
+
+    __slots__ = ("link", "part_of", "relayed", "relayed_bytes", "streams")
+
+    def __init__(self, link: Link) -> None:
+        self.link: Link | None = link
+        """None: what has waited is given back."""
+        self.part_of: Queue | None = None
+        """The queue that this one has been joined to."""
+        self.relayed = 0
+        self.relayed_bytes = 0
+        """Messages of consumers inside the router, and their bytes."""
+        self.streams: dict[Waiting, Branch] = {}
+        """The places of streams, in their order."""
+
+
+def queue_of(link: Link) -> Queue:
+    """Return the queue of an OUT link, which is made for the first message that waits."""
+    queue: Queue | None = link.queue
+    if queue is None:
+        queue = link.queue = Queue(link)
+    return queue
+
+
 class Parked:
     """A whole message that waits for credit on an outgoing link."""
 
-    __slots__ = ("dropped", "link", "origin", "orphaned", "payload", "record", "relayed")
+    __slots__ = ("dropped", "origin", "orphaned", "payload", "queue", "record", "relayed")
 
-    def __init__(self, link: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
-        self.link = link
-        """The link that it waits for."""
+    def __init__(self, queue: Queue, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+        self.queue = queue
+        """The one that it was put into."""
         self.payload = payload
         self.record = record
         """None: pre-settled."""
@@ -141,6 +166,13 @@ class Parked:
         """The sender is gone: the message counts against the bound of the link it waits on."""
         self.relayed = False
         """A consumer inside the router has sent it: the message counts against other bounds (`inside.py`)."""
+
+    @property
+    def link(self) -> Link | None:
+        """The link that it waits for; None: it is given back."""
+        while (whole := self.queue.part_of) is not None:
+            self.queue = whole
+        return self.queue.link
 
     @property
     def body_size(self) -> int:

@@ -25,8 +25,9 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import set_condition
-from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Stream
+from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Stream, queue_of
 from isthmus_router.amqp.kernel.handles import advance, has_room, key
+from isthmus_router.amqp.kernel.parking import count
 from isthmus_router.core.address import InProcessConsumer, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.routes import Route
@@ -177,10 +178,9 @@ class Inside:
             or connection.relayed_waiting >= (MOST_WAITING_OF_ROUTER if of_router else MOST_WAITING_OF_CLIENT)
         ):
             return False
-        item = Parked(link, payload, record, None)
+        item = Parked(queue_of(link), payload, record, None)
         item.relayed = True
         link.parked.append(item)
-        link.parked_bytes += len(payload)
-        connection.relayed_waiting += 1
+        count(link, item, 1)
         connection.io.stalled.add(link)
         return True

@@ -22,7 +22,17 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.credit import give_back, is_boundless
-from isthmus_router.amqp.kernel.delivery import Branch, Delivery, Fanout, Hold, Parked, Stream, Waiting
+from isthmus_router.amqp.kernel.delivery import (
+    Branch,
+    Delivery,
+    Fanout,
+    Hold,
+    Parked,
+    Queue,
+    Stream,
+    Waiting,
+    queue_of,
+)
 from isthmus_router.amqp.kernel.handles import advance, has_room, key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, LinkType
@@ -66,7 +76,7 @@ class Parking:
         if record is not None and origin is not None and is_crowded(out, origin.connection):
             self._forwarder.settlement.outcome(record, PN_RELEASED, None)
             return
-        item = Parked(out, payload, record, None if record is None else origin)
+        item = Parked(queue_of(out), payload, record, None if record is None else origin)
         out.parked.append(item)
         if record is None:
             connection = out.connection
@@ -139,7 +149,9 @@ class Parking:
                 out.parked_dropped -= 1
                 continue
             if parked[0].__class__ is Waiting:
-                streams.turn(out, parked.popleft().stream)
+                place = parked.popleft()
+                del out.queue.streams[place]
+                streams.turn(out, place.stream)
                 continue
             if pn_link_credit(pn_out) <= 0 and not out.boundless:
                 break
@@ -165,7 +177,8 @@ class Parking:
                 out.unsettled[key(pn)] = item.record
                 if out.sends_settled:
                     settlement.sent_settled(out, pn, item.record)
-            self._left(out, item)
+            count(out, item, -1)
+            self._left(item)
             settlement.touch(out.connection)
         if (
             not out.parked
@@ -177,9 +190,8 @@ class Parking:
         settlement.eased(out)
         return False
 
-    def _left(self, out: Link, item: Parked) -> None:
+    def _left(self, item: Parked) -> None:
         origin = item.origin
-        _count(out, item, -1)
         if origin is None:
             return
         del origin.sent_parked[item]
@@ -224,10 +236,13 @@ class Parking:
 
     def leave_queue(self, branch: Branch) -> None:
         """Remove a stream that ends while it waits for a link from the queue of that link."""
-        out = branch.link
-        assert branch.waiting is not None
-        _leave_place(out, branch.waiting)
+        out, place = branch.link, branch.waiting
+        assert place is not None
         branch.waiting = None
+        if out.queue is None or out.queue.streams.pop(place, None) is None:
+            _give_up(place)  # all that waited on the link is given back
+            return
+        _leave_place(out, place)
         _close_gaps(out)
         self._forwarder.settlement.eased(out)
 
@@ -281,10 +296,11 @@ class Parking:
             if item in origin.sent_parked:  # it has not left since then
                 del origin.sent_parked[item]
                 item.origin = None
-                if not self._orphan(item.link, item, item.record):
-                    _leave_place(item.link, item)
-                    _close_gaps(item.link)
-                self._forwarder.settlement.eased(item.link)
+                if (out := item.link) is not None:
+                    if not self._orphan(out, item, item.record):
+                        _leave_place(out, item)
+                        _close_gaps(out)
+                    self._forwarder.settlement.eased(out)
             if number % AT_ONCE == 0:
                 yield
         size, origin.parked_bytes = origin.parked_bytes, 0
@@ -307,25 +323,14 @@ class Parking:
 
         True if `old` was held, so that nothing has been sent there yet: then `new` is held in its place.
         """
-        holds = [item for item in old.parked if item.__class__ is Hold]
-        moved = [item for item in old.parked if item.__class__ is Parked and not item.dropped]
-        old.parked = deque(item for item in old.parked if item.__class__ is Waiting and not item.dropped)
-        old.parked_dropped = 0
+        holds = _take_holds(old)
+        held = bool(holds)
+        holds += _take_holds(new)
         for hold in holds:
             hold.link = new
-        held = bool(holds)
-        while new.parked and new.parked[0].__class__ is Hold:
-            holds.append(new.parked.popleft())
-        if old.parked_presettled:
-            new.connection.parked_on[new] = None
-        new.parked_presettled.extendleft(reversed(old.parked_presettled))
-        old.parked_presettled.clear()
-        new.parked.extendleft(reversed(moved))
+        if old.parked:
+            _move(old, new)
         new.parked.extendleft(holds)
-        for item in reversed(moved):
-            item.link = new
-            _count(old, item, -1)
-            _count(new, item, 1)
         return held
 
     def hold(self, out: Link) -> Hold:
@@ -337,8 +342,12 @@ class Parking:
     def lift(self, hold: Hold) -> None:
         """Let go what was held, unless it is gone."""
         out = hold.link
-        if hold in out.parked:
-            out.parked.remove(hold)
+        holds = _take_holds(out)
+        lifted = hold in holds
+        if lifted:
+            holds.remove(hold)
+        out.parked.extendleft(holds)
+        if lifted:
             self.unpark(out)
 
     def release(self, link: Link) -> Iterator[None]:
@@ -347,6 +356,10 @@ class Parking:
         link.parked_presettled.clear()
         link.connection.parked_on.pop(link, None)
         link.parked_dropped = 0
+        queue: Queue | None = link.queue
+        if queue is not None:
+            _count_elsewhere(link, queue, None)
+            link.queue = queue.link = None
         return self._release(link, parked)
 
     def _release(self, link: Link, parked: deque[Any]) -> Iterator[None]:
@@ -363,7 +376,7 @@ class Parking:
                 outcome(item.record, PN_RELEASED, None)
             else:
                 link.dropped_presettled += 1
-            self._left(link, item)
+            self._left(item)
 
 
 def much_waits(connection: Connection) -> bool:
@@ -404,10 +417,13 @@ def _drop_oldest(out: Link) -> None:
     _leave_place(out, item)
 
 
-def _count(out: Link, item: Parked, sign: int) -> None:
+def count(out: Link, item: Parked, sign: int) -> None:
     """A message that no sender waits for is parked on a link, or has left (-1)."""
     if item.relayed:
-        out.parked_bytes += sign * len(item.payload)
+        size = sign * len(item.payload)
+        out.parked_bytes += size
+        out.queue.relayed_bytes += size
+        out.queue.relayed += sign
         out.connection.relayed_waiting += sign
     elif item.record is None or item.orphaned:
         _add(out, sign * len(item.payload))
@@ -417,6 +433,63 @@ def _add(out: Link, size: int) -> None:
     """Bytes that no sender answers for are parked on a link, or have left."""
     out.parked_bytes += size
     out.connection.parked_bytes += size
+
+
+def _count_elsewhere(old: Link, queue: Queue, new: Link | None) -> None:
+    """What waits on `old` counts there no longer, but for the other link, if any. `queue` is that of `old`."""
+    size, old.parked_bytes = old.parked_bytes, 0
+    old.connection.parked_bytes -= size - queue.relayed_bytes
+    old.connection.relayed_waiting -= queue.relayed
+    if new is not None:
+        new.parked_bytes += size
+        new.connection.parked_bytes += size - queue.relayed_bytes
+        new.connection.relayed_waiting += queue.relayed
+
+
+def _take_holds(out: Link) -> list[Hold]:
+    """Take what is in front of all messages of a queue."""
+    holds: list[Hold] = []
+    parked = out.parked
+    while parked and parked[0].__class__ is Hold:
+        holds.append(parked.popleft())
+    return holds
+
+
+def _move(old: Link, new: Link) -> None:
+    """What waits on `old`, other than streams, waits on `new` in front of what is there.
+
+    The number of messages does not matter if nothing waits on `new`.
+    """
+    before, after = queue_of(old), queue_of(new)
+    streams_of_new, stay = after.streams, Queue(old)
+    for place, branch in before.streams.items():
+        branch.waiting = Waiting(place.stream)
+        stay.streams[branch.waiting] = branch
+        _leave_place(old, place)
+    before.streams = {}
+    if old.parked_presettled:
+        new.connection.parked_on[new] = None
+    _count_elsewhere(old, before, new)
+    whole, part = (before, after) if len(old.parked) > len(new.parked) else (after, before)
+    whole.link, part.link, part.part_of = new, None, whole
+    whole.relayed += part.relayed
+    whole.relayed_bytes += part.relayed_bytes
+    whole.streams = streams_of_new
+    new.parked = _joined(old.parked, new.parked)
+    new.parked_presettled = _joined(old.parked_presettled, new.parked_presettled)
+    new.parked_dropped += old.parked_dropped
+    old.parked, old.parked_presettled, old.parked_dropped = deque(stay.streams), deque(), 0
+    old.queue, new.queue = stay, whole
+    _close_gaps(new)
+
+
+def _joined(first: deque[Any], then: deque[Any]) -> deque[Any]:
+    """Both in one of them; the shorter one is walked."""
+    if len(first) > len(then):
+        first.extend(then)
+        return first
+    then.extendleft(reversed(first))
+    return then
 
 
 def _most_parked(connection: Connection) -> int:
@@ -438,13 +511,17 @@ def _drop_longest_parked(connection: Connection) -> None:
 
 def _leave_place(out: Link, item: Parked | Waiting) -> None:
     """What waits is given up, with only its place left: taking it out would mean to look for it."""
+    _give_up(item)
+    out.parked_dropped += 1
+
+
+def _give_up(item: Parked | Waiting) -> None:
     if isinstance(item, Waiting):
         item.stream = None
     else:
         item.payload = b""
     item.record = None
     item.dropped = True
-    out.parked_dropped += 1
 
 
 def _close_gaps(out: Link) -> None:

@@ -40,6 +40,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Postponed,
     Stream,
     Waiting,
+    queue_of,
 )
 from isthmus_router.amqp.kernel.handles import (
     advance,
@@ -270,6 +271,7 @@ class Streams:
             branch.claim()
         else:
             branch.waiting = Waiting(stream)
+            queue_of(link).streams[branch.waiting] = branch
             link.parked.append(branch.waiting)
 
     def turn(self, link: Link, stream: Stream) -> None:
