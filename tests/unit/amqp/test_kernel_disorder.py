@@ -14,6 +14,7 @@ from proton import Delivery, Message
 from tests.unit.amqp.garbage import nothing_left_to_collect
 from tests.unit.amqp.raw_peer import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED, RawPeer
 from tests.unit.amqp.rig import Peer, Rig, usable
+from tests.unit.amqp.waiting import check_counts
 
 from isthmus_router.amqp import driver, events, freeing
 from isthmus_router.amqp.driver import Driver
@@ -95,6 +96,7 @@ STEPS = st.one_of(
     st.tuples(st.just("drop"), peer),
     st.tuples(st.just("hold"), peer),
     st.tuples(st.just("lift"), st.integers(0, 3)),
+    st.tuples(st.just("follow"), number),
     st.tuples(st.just("later"), st.sampled_from((3, 12))),
 )
 WITH_ROUNDS = st.one_of(STEPS, STEPS, st.tuples(st.just("rounds"), st.integers(1, 3)))
@@ -169,6 +171,22 @@ class Disorder:
             self.rig.driver.forwarder.parking.lift(self.holds.pop(at % len(self.holds)))
             self.rig.driver.flush()
 
+    def follow(self, at: int) -> None:
+        """A link to one peer takes over from a link to another one, or to the same."""
+        links = [
+            link
+            for raw in self.raw
+            if raw.router_side.core is not None
+            for link in sorted(raw.router_side.core.links, key=lambda link: link.id)
+            if not link.incoming and not link.routed and link.io in raw.router_side.links
+        ]
+        if len(links) > 1:
+            old, new = links[at % len(links)], links[(at + 1 + at // 3) % len(links)]
+            if old is not new:
+                self.rig.core.unbind_consumer(old)
+                if not self.rig.driver.forwarder.parking.hand_over(old, new):
+                    self.holds.append(self.rig.driver.forwarder.parking.hold(new))
+
     def others_go_on(self) -> None:
         """Messages of the two calm peers still pass."""
         payload = Message(body=b"calm").encode()
@@ -187,7 +205,8 @@ class Disorder:
         assert [delivery.remote_state for delivery in sent] == [Delivery.ACCEPTED] * 5
 
     def accounts_agree(self) -> None:
-        """Core and engine have the same deliveries under way on links on which the router sends.
+        """Core and engine have the same deliveries under way on links on which the router sends, and counts of what
+        waits agree with it.
 
         Links of a connection that ends, whose turn to be forgotten has not come, have no part in that.
         """
@@ -196,6 +215,7 @@ class Disorder:
                 if not link.incoming and not link.routed and link.io in connection.io.links:
                     begun = int(link.stream is not None and link.stream.has_begun(link))
                     assert lib.pn_link_unsettled(link.io) == len(link.unsettled) + begun, link.name
+        check_counts(self.rig)
 
     def all_leave(self) -> None:
         """Nothing stays behind of peers that are gone."""
@@ -277,6 +297,8 @@ def test_the_start_lets_messages_pass() -> None:
 @example([transfers(0, 0, 0, 5), ("drop", 0), ACCEPT])
 @example([("hold", 1), transfers(0, 0, 0, 5), ("drop", 0), ("lift", 0), ACCEPT])
 @example([("hold", 1), transfers(0, 0, 0, 5), [("detach", 1, 0, 1, True)], ("lift", 0)])
+@example([("hold", 1), transfers(0, 0, 0, 5), ("follow", 0), ("drop", 0), ("lift", 0), ACCEPT])
+@example([("hold", 1), transfers(0, 0, 0, 5), ("follow", 1), [("detach", 1, 0, 1, True)], ("lift", 0)])
 @example([transfers(0, 0, 0, 5), [*ACCEPT, ("close", 1), *ACCEPT]])
 @example([transfers(0, 0, 0, 5), [("disposition", 0, 0, False, 0, 3, True, None)], ACCEPT])
 @example(

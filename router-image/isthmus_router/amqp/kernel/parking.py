@@ -76,7 +76,7 @@ class Parking:
         if record is not None and origin is not None and is_crowded(out, origin.connection):
             self._forwarder.settlement.outcome(record, PN_RELEASED, None)
             return
-        item = Parked(queue_of(out), payload, record, None if record is None else origin)
+        item = Parked(out.queue or queue_of(out), payload, record, None if record is None else origin)
         out.parked.append(item)
         if record is None:
             connection = out.connection
