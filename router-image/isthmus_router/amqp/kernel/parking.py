@@ -177,8 +177,7 @@ class Parking:
                 out.unsettled[key(pn)] = item.record
                 if out.sends_settled:
                     settlement.sent_settled(out, pn, item.record)
-            count(out, item, -1)
-            self._left(item)
+            self._left(out, item)
             settlement.touch(out.connection)
         if (
             not out.parked
@@ -190,8 +189,11 @@ class Parking:
         settlement.eased(out)
         return False
 
-    def _left(self, item: Parked) -> None:
+    def _left(self, out: Link | None, item: Parked) -> None:
+        """A message waits no longer. `out` is the link for which it counts, if any."""
         origin = item.origin
+        if out is not None:
+            count(out, item, -1)
         if origin is None:
             return
         del origin.sent_parked[item]
@@ -376,7 +378,7 @@ class Parking:
                 outcome(item.record, PN_RELEASED, None)
             else:
                 link.dropped_presettled += 1
-            self._left(item)
+            self._left(None, item)
 
 
 def much_waits(connection: Connection) -> bool:
