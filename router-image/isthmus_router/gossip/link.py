@@ -22,12 +22,13 @@ from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
+from isthmus_router.write_turns import write_turns
 
 log = logging.getLogger("GOSSIP")
 
 WRITE_BYTES = 1 << 16
-"""Given to the transport at once, which then says whether that was too much. Longer frames are given in parts, as TLS
-encrypts all that it is given."""
+"""Given to the transport at once, which then says whether that was too much. Longer frames are given in parts. How much
+is written in an iteration of the event loop is bounded by `write_turns`."""
 LARGE_BYTES = 1 << 16
 """A longer frame is read when there is room for all of it. A connection that holds less does not wait for room."""
 SLACK_BYTES = 1 << 13
@@ -172,9 +173,12 @@ class ServerLink(asyncio.Protocol):
         self._held_own = 0
         """As the owner knows."""
         self.ended = False
-        """Nothing more is read or sent."""
+        """Nothing more is read, and nothing more is queued."""
         self._deaf = False
-        """Nothing more is sent."""
+        """Nothing more is queued."""
+        self._finishing = False
+        """The transport is closed when what is queued is written."""
+        self._write_turns = write_turns()
         self._lost: str | None = None
         """Why the connection was lost, while frames wait that had arrived before."""
 
@@ -456,11 +460,21 @@ class ServerLink(asyncio.Protocol):
                 # The task has begun by then, and closes the socket.
                 self._loop.call_soon(self.making.cancel)
             return
+        if self.ended:
+            return
+        self._stop()
+        self._deaf = self._finishing = True
+        self._account()
         self.flush()
+        self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
+
+    def _close_transport(self) -> None:
+        """Close the connection; what the transport has not taken is dropped."""
+        assert self._transport is not None
+        self._finishing = False
         self._drop()
         tls_records.end(self._transport)
         self._transport.close()
-        self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
     def cut_off(self, reason: str) -> None:
         """End the connection now; what waits is dropped."""
@@ -471,11 +485,17 @@ class ServerLink(asyncio.Protocol):
         self._transport.abort()
 
     def flush(self) -> None:
-        """Write what the transport takes. Called at the end of a turn in which something was queued."""
-        assert self._transport is not None
+        """Write what the transport takes, when it is the turn of this connection. Called at the end of a turn in which
+        something was queued."""
         self._touched = False
+        self._write_turns.write(self)
+
+    def write_piece(self, most: int) -> int:
+        """Implements `write_turns.Writer`."""
+        assert self._transport is not None
         senders: set[ServerLink] = set()
-        while self._queue and not self._paused:
+        begin = self._written
+        while self._queue and not self._paused and self._written - begin < most:
             self._transport.write(self._part(senders))
         if self._answering:
             self._owner.table.taking(self._loop.time(), self)
@@ -487,6 +507,9 @@ class ServerLink(asyncio.Protocol):
         self._account_own()
         for sender in senders:
             sender._pace()
+        if self._finishing and (self._paused or not self._queue):
+            self._close_transport()
+        return self._written - begin
 
     def _part(self, senders: set[ServerLink]) -> bytes:
         """Take the next bytes from the queue; adds those of whom less waits then."""
@@ -558,6 +581,13 @@ class ServerLink(asyncio.Protocol):
             self._pace()
 
     def _drop(self) -> None:
+        self._stop()
+        self._drop_queue()
+        if self._lost is not None:
+            self._loop.call_soon(self._end)
+
+    def _stop(self) -> None:
+        """Nothing more is read."""
         self.ended = True
         self._frames = []
         if self.wanted is not None:
@@ -565,9 +595,6 @@ class ServerLink(asyncio.Protocol):
             self._owner.wants_none(self)
         self._reserved = 0
         self._reader = FrameReader(0)
-        self._drop_queue()
-        if self._lost is not None:
-            self._loop.call_soon(self._end)
 
     def _drop_queue(self) -> None:
         """Nothing more is sent."""

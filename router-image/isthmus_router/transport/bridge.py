@@ -240,7 +240,7 @@ class Bridge:
         if connection.other is not None:
             # At once, as much more may be read in this turn.
             connection.other.write()
-            if connection.other.paused:
+            if connection.other.full:
                 connection.pause_reading(True)
 
     def heard(self, connection: BridgeConnection) -> None:

@@ -1,8 +1,9 @@
 """A connection that carries frames, over TCP or TLS: reads in bulk, writes once a turn, never blocks.
 
-What is sent waits in the connection's own queue, and goes to the system as a whole at the end of the turn (`Turn`).
-A peer that does not read is nobody else's trouble: its queue is bounded in bytes, messages beyond the bound are
-dropped and counted, and a connection whose control frames no longer fit is aborted.
+What is sent waits in the connection's own queue, and goes to the system at the end of the turn (`Turn`): as a whole, or
+in pieces if it is long (`write_turns`). A peer that does not read is nobody else's trouble: its queue is bounded in
+bytes, messages beyond the bound are dropped and counted, and a connection whose control frames no longer fit is
+aborted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from isthmus_router import tls_records
@@ -17,6 +21,7 @@ from isthmus_router.credentials import REVOKED, Credentials, certificate_names, 
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
 from isthmus_router.transport.reasons import describe
+from isthmus_router.write_turns import write_turns
 
 HIGH_WATER_BYTES = 1 << 20
 """That the event loop holds for a peer before more waits in the queue."""
@@ -62,7 +67,7 @@ class Owner(Protocol):
         """Part of a frame has come, and no whole one: the peer is there, though it takes long to say what it says."""
 
     def drained(self, connection: Any) -> None:
-        """The system takes more again, after `paused`."""
+        """Nothing waits any more, after `full`."""
 
     def ended(self, connection: Any, reason: str) -> None:
         """It is closed; told once, also if it was never made."""
@@ -87,8 +92,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         """What is sent waits, until `release`."""
         self.dropped = 0
         """Messages that did not fit into the queue."""
-        self.paused = False
-        """The system takes no more for now."""
+        self.full = False
+        """What is sent waits, because the system takes no more for now, or because much is written in pieces. The end
+        is reported by `Owner.drained`."""
         self.over = asyncio.Event()
         """It has ended."""
         self.misfit = False
@@ -107,8 +113,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Nothing is read."""
         self._lost: str | None = None
         """The connection was lost for that, while frames waited."""
-        self._queue: list[bytes | memoryview] = []
+        self._queue: deque[bytes | memoryview] = deque()
+        self._rest = memoryview(b"")
+        """Of a frame that was written in part. It is written before the queue."""
         self._queued = 0
+        """Bytes of both."""
         self._first = 0
         """Bytes of the first frame in it, which may be longer than there is room otherwise."""
         self._most_queued = queue_bytes
@@ -117,6 +126,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._reason = ""
         self._encrypted = False
         self._heard = False
+        self._paused = False
+        """The system takes no more for now."""
+        self._closing = False
+        """The transport is closed when what waits is written."""
+        self._write_turns = write_turns()
 
     @property
     def ending(self) -> bool:
@@ -150,9 +164,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             if queued > room + CONTROL_BYTES:
                 self.abort("the peer does not read")
                 return
-        if self.over.is_set():
+        if self._closing or self.over.is_set():
             return
-        if not self._queued and not self.paused and not self.held:
+        if not self._queued and not self._paused and not self.held:
             self._turn.touch(self)
         self._queue += (PREFIX.pack(len(frame)), frame)
         self._queued = queued
@@ -165,31 +179,83 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     @property
     def queue(self) -> list[bytes | memoryview]:
-        """The frames that have not been given to the system."""
-        return self._queue[1::2]
+        """The frames of which nothing has been given to the system."""
+        return list(islice(self._queue, 1, None, 2))
 
     def take_queue(self) -> list[bytes | memoryview]:
-        """Take back the frames that have not been given to the system."""
+        """Take back the frames of which nothing has been given to the system."""
         frames = self.queue
-        self._queue, self._queued = [], 0
+        self._queue.clear()
+        self._first = self._queued = len(self._rest)
         return frames
 
     def write(self) -> None:
-        """Give the system what is queued: small frames as one piece, as it costs less to copy them than to list them,
-        and with TLS all, as each piece would become a record of its own."""
-        transport = self.transport
-        if transport is None or transport.is_closing() or self.paused or self.held or not self._queued:
-            return
-        queue, size = self._queue, self._queued
-        self._queue, self._queued = [], 0
-        if self._encrypted or size < len(queue) * SMALL_BYTES:
-            transport.write(b"".join(queue))
+        """Give the system what is queued, or a piece of it, when it is the turn of this connection."""
+        if self._can_write():
+            self._write_turns.write(self)
+            if self._queued:
+                self.full = True
+
+    def _can_write(self) -> bool:
+        if self.transport is None or self._paused or self.held or not self._queued:
+            return False
+        return not self.transport.is_closing()
+
+    def write_piece(self, most: int) -> int:
+        """Implements `write_turns.Writer`. Small frames are written as one piece, as it costs less to copy them than to
+        list them, and with TLS all, as each piece would become a record of its own."""
+        if not self._can_write():
+            return 0
+        assert self.transport is not None
+        size = self._queued
+        pieces: Iterable[bytes | memoryview]
+        if size <= most and not self._rest:
+            count, pieces = len(self._queue), self._queue
+            self._queue, self._queued = deque(), 0
         else:
-            transport.writelines(queue)
+            pieces = self._cut(most)
+            count = len(pieces)
+            size -= self._queued
+        if self._encrypted or size < count * SMALL_BYTES:
+            self.transport.write(b"".join(pieces))
+        else:
+            self.transport.writelines(pieces)
+        self._settle()
+        return size
+
+    def _cut(self, most: int) -> list[bytes | memoryview]:
+        """Take so many bytes from the queue, and up to 3 more, or what there is."""
+        pieces: list[bytes | memoryview] = [self._rest[:most]]
+        rest, left = self._rest[most:], most - len(self._rest)
+        while self._queue and left > 0:
+            prefix, frame = self._queue.popleft(), self._queue.popleft()
+            left = max(0, left - PREFIX.size)
+            if len(frame) > left:
+                frame, rest = memoryview(frame)[:left], memoryview(frame)[left:]
+            pieces += (prefix, frame)
+            left -= len(frame)
+        self._rest, self._first = rest, len(rest)
+        self._queued -= sum(map(len, pieces))
+        return pieces
+
+    def _settle(self) -> None:
+        """Close the transport, or report that nothing waits any more, once that is so."""
+        if self._queued:
+            return
+        if self._closing:
+            self._end_transport()
+        elif self.full and not self._paused:
+            self.full = False
+            self._owner.drained(self)
 
     def say(self, frame: bytes) -> None:
-        """Write at once, before all that is queued."""
-        if self.transport is not None:
+        """Write before all that is queued, except for the rest of a frame that was written in part."""
+        if self.transport is None or self._closing:
+            return
+        if self._rest:
+            self._queue.extendleft((frame, PREFIX.pack(len(frame))))
+            self._queued += PREFIX.size + len(frame)
+        else:
             self.transport.write(PREFIX.pack(len(frame)) + frame)
 
     def close(self, reason: str) -> None:
@@ -198,11 +264,19 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.transport is None:
             self._loop.call_soon(self._give_up, reason)  # the task has begun by then, and closes the socket
             return
-        self.paused = False
-        self.write()
+        if self._closing:
+            return
+        self._closing = True
+        self._loop.call_later(LINGER_SECONDS, self.transport.abort)
+        if self.held or not self._queued:
+            self._end_transport()
+        else:
+            self.write()
+
+    def _end_transport(self) -> None:
+        assert self.transport is not None
         tls_records.end(self.transport)
         self.transport.close()
-        self._loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def abort(self, reason: str) -> None:
         """End it now."""
@@ -328,13 +402,15 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Implements asyncio.BaseProtocol."""
-        self.paused = True
+        self._paused = self.full = True
 
     def resume_writing(self) -> None:
         """Implements asyncio.BaseProtocol."""
-        self.paused = False
-        self.write()
-        self._owner.drained(self)
+        self._paused = False
+        if self._queued:
+            self.write()
+        else:
+            self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Implements asyncio.BaseProtocol."""

@@ -56,6 +56,20 @@ async def test_names_of_certificates(members: Members, tmp_path: Path) -> None:
     assert two.opened[other] == ("nyc.example", "nyc.example.org", "nyc")
 
 
+async def test_what_waits_is_sent_before_a_session_is_closed(members: Members, tmp_path: Path) -> None:
+    """It is written in many pieces."""
+    authority = Authority(tmp_path, "company")
+    (one,) = sites(members, 1, bridge_profile=profile(authority.issue("nyc")))
+    (two,) = sites(members, 1, bridge_profile=profile(authority.issue("sfo")))
+    other = await session(one, two)
+    frames = [bytes([number]) * 1_000_000 for number in range(20)]
+    for frame in frames:
+        one.driver.bridge.send(1, frame)
+    one.driver.bridge.close(1, "done")
+    await until(lambda: bool(two.closed))
+    assert two.bridged == [(other, frame) for frame in frames]
+
+
 async def test_no_certificate_has_all_sessions(members: Members, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "company")
     most = 2 * LEAST + 20

@@ -16,6 +16,7 @@ from isthmus_router.gossip.messages import VERSION, Heartbeat, Hello, Register, 
 from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.server import Bounds, GossipServer
 from isthmus_router.groups.identity import MemberInfo, member_id
+from isthmus_router.write_turns import PIECE_BYTES, TURN_BYTES
 
 MIB = 1 << 20
 GROUP = b"group"
@@ -277,3 +278,42 @@ async def test_what_the_router_itself_says_counts_with_the_memory_that_it_takes(
     finally:
         tracemalloc.stop()
     assert most - before < peer.link._most_queued
+
+
+async def test_what_waits_is_written_in_pieces_also_before_the_connection_is_closed(join: Join) -> None:
+    """Though the peer reads all that it is sent."""
+    sender, receiver = await join("sender"), await join("receiver")
+    receiver._high = 100 * MIB
+    sender.link.carry(GROUP, bytes(5 * PIECE_BYTES // 2), [receiver.link])
+    sender.link.carry(GROUP, bytes(PIECE_BYTES), [receiver.link])
+    receiver.link.flush()
+    assert receiver.get_write_buffer_size() == PIECE_BYTES
+    await asyncio.sleep(0)
+    assert receiver.get_write_buffer_size() == 2 * PIECE_BYTES
+    closed: list[int] = []
+    receiver.close = lambda: closed.append(receiver.get_write_buffer_size())  # type: ignore[method-assign]
+    receiver.link.finish()
+    sender.link.carry(GROUP, b"too late", [receiver.link])
+    receiver.link.finish()
+    assert not closed
+    await turn()
+    assert closed == [7 * PIECE_BYTES // 2]
+    assert sender.link.held == 0
+    receiver.abort()
+
+
+async def test_copies_for_many_receivers_are_written_in_turns(join: Join) -> None:
+    sender = await join("sender")
+    receivers = [await join(f"receiver {number}") for number in range(100)]
+    for receiver in receivers:
+        receiver._high = 100 * MIB
+    sender.link.carry(GROUP, bytes(PIECE_BYTES // 4), [receiver.link for receiver in receivers])
+    for receiver in receivers:
+        receiver.link.flush()
+    written, rounds = 0, 0
+    while written < 100 * PIECE_BYTES // 4:
+        before, written = written, sum(receiver.get_write_buffer_size() for receiver in receivers)
+        assert written - before <= TURN_BYTES + PIECE_BYTES
+        rounds += 1
+        await asyncio.sleep(0)
+    assert rounds > 100 * PIECE_BYTES // 4 // TURN_BYTES

@@ -12,6 +12,7 @@ import pytest
 from isthmus_router.groups.frames import Kind
 from isthmus_router.transport.connection import CLOSED, CONTROL_BYTES, FrameConnection
 from isthmus_router.transport.framing import PREFIX
+from isthmus_router.write_turns import PIECE_BYTES
 
 SLICE_SECONDS = 0.004
 
@@ -20,14 +21,15 @@ def work(made: FrameConnection) -> bool:
     return made.work(time.monotonic() + SLICE_SECONDS)
 
 
-def connection() -> tuple[FrameConnection, Mock, Mock]:
+def connection(*, room: int = 10_000, encrypted: bool = False) -> tuple[FrameConnection, Mock, Mock]:
     """One that is connected, and begins to work when it is ready; its owner and its transport."""
     owner = Mock(credentials=None)
     turn = Mock()
     turn.ready.side_effect = work
-    made = FrameConnection(owner, turn, 1000, 10_000)
+    made = FrameConnection(owner, turn, 1000, room)
     transport = Mock(spec=asyncio.Transport)
-    transport.get_extra_info.return_value = None
+    transport.get_extra_info.side_effect = lambda name: Mock() if encrypted and name == "ssl_object" else None
+    transport.get_write_buffer_size.return_value = 0
     transport.is_closing.return_value = False
     made.connection_made(transport)
     return made, owner, transport
@@ -108,6 +110,143 @@ async def test_what_waits_while_the_system_takes_no_more() -> None:
     made.resume_writing()
     transport.write.assert_called_once_with(b"\0\0\0\1a")
     owner.drained.assert_called_once_with(made)
+
+
+MUCH = [bytes((Kind.BATCH, number)) * size for number, size in enumerate((100_000, 200_000, 7, 450_000, 3))]
+"""Frames that are written in several pieces."""
+
+
+class Written:
+    """What a transport was given."""
+
+    def __init__(self, transport: Mock) -> None:
+        self.pieces: list[bytes] = []
+        self.data = b""
+        transport.write.side_effect = self.write
+        transport.writelines.side_effect = lambda pieces: self.write(b"".join(pieces))
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(bytes(data))
+        self.data += data
+
+    @property
+    def frames(self) -> list[bytes]:
+        found, at = [], 0
+        while at < len(self.data):
+            (length,) = PREFIX.unpack_from(self.data, at)
+            at += PREFIX.size + length
+            found.append(self.data[at - length : at])
+        return found
+
+
+async def iterations(count: int = 10) -> None:
+    """Of the event loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def much(*, encrypted: bool = True) -> tuple[FrameConnection, Mock, Mock, Written]:
+    """A connection on which much waits."""
+    made, owner, transport = connection(room=10_000_000, encrypted=encrypted)
+    for frame in MUCH:
+        made.send(frame)
+    return made, owner, transport, Written(transport)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_what_waits_is_written_in_pieces_one_in_an_iteration(encrypted: bool) -> None:
+    made, owner, _, written = much(encrypted=encrypted)
+    total = made.backlog
+    made.write()
+    for pieces in range(1, total // PIECE_BYTES + 1):
+        made.write()
+        assert len(written.data) <= pieces * PIECE_BYTES
+        assert made.backlog == total - len(written.data)
+        assert made.full
+        owner.drained.assert_not_called()
+        await asyncio.sleep(0)
+    await iterations()
+    assert written.frames == MUCH
+    assert max(map(len, written.pieces)) <= PIECE_BYTES
+    assert len(written.pieces) == total // PIECE_BYTES + 1
+    owner.drained.assert_called_once_with(made)
+    assert not made.full
+
+
+@pytest.mark.parametrize("room", range(7))
+async def test_all_is_written_wherever_a_frame_is_cut(room: int) -> None:
+    """Also where there is room for a part of its length only."""
+    made, _, _ = connection(room=10_000_000)
+    frames = [bytes(PIECE_BYTES - PREFIX.size - room), bytes(10), bytes(PIECE_BYTES), bytes(3)]
+    transport: Any = made.transport
+    written = Written(transport)
+    for frame in frames:
+        made.send(frame)
+    made.write()
+    await iterations()
+    assert made.backlog == 0
+    assert written.frames == frames
+
+
+async def test_what_the_system_does_not_take_waits_for_it_also_between_pieces() -> None:
+    made, owner, _, written = much()
+    made.write()
+    made.pause_writing()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(written.pieces) == 1
+    made.resume_writing()
+    assert len(written.pieces) == 2
+    owner.drained.assert_not_called()
+    await iterations()
+    owner.drained.assert_called_once_with(made)
+    assert written.frames == MUCH
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_connection_is_closed_when_what_waits_is_written(paused: bool) -> None:
+    made, _, transport, written = much()
+    made.write()
+    if paused:
+        made.pause_writing()
+    made.close("done")
+    made.close("done twice")
+    made.send(b"too late")
+    transport.close.assert_not_called()
+    if paused:
+        made.resume_writing()
+    await iterations()
+    assert written.frames == MUCH
+    transport.close.assert_called_once_with()
+
+
+async def test_a_frame_that_is_said_comes_after_the_one_that_is_written_in_part() -> None:
+    made, _, _, written = much()
+    made.write()
+    made.say(b"said")
+    await iterations()
+    assert written.frames == [*MUCH[:2], b"said", *MUCH[2:]]
+
+
+async def test_frames_that_are_not_written_yet_can_be_taken_back() -> None:
+    """The rest of the one that is written in part stays."""
+    made, _, _, written = much()
+    made.write()
+    assert made.take_queue() == MUCH[2:]
+    made.send(b"last")
+    await iterations()
+    assert written.frames == [*MUCH[:2], b"last"]
+
+
+async def test_nothing_is_written_after_the_connection_was_aborted_or_lost() -> None:
+    made, _, transport, written = much()
+    made.write()
+    transport.is_closing.return_value = True
+    made.abort("others need its place")
+    await iterations()
+    assert len(written.pieces) == 1
+    made.connection_lost(None)
+    assert made.take_queue() == MUCH[2:]
 
 
 async def test_a_connection_that_comes_too_late() -> None:
