@@ -157,6 +157,10 @@ class Bridge:
         """Over a session."""
         self._port.send(session, frame)
 
+    def backlog(self, session: int) -> int:
+        """Bytes sent over a session that the transport has not taken."""
+        return self._port.backlog(session)
+
     def redial(self, now: float, site: str, endpoints: tuple[Endpoint, ...], reason: str) -> None:
         """The site is to be reached there rather than where it is now."""
         dialler = self.diallers.get(site)

@@ -213,7 +213,10 @@ class Buffer:
     def gone(self, site: str, origin: MemberId, from_number: int, end: int) -> tuple[int, int]:
         """Messages that were dropped here from a number on and before another: for the site, and for others only."""
         counts = [0, 0]
-        for entry in self._gone.get(origin, ()):
+        gone = self._gone.get(origin)
+        if not gone or gone[-1].number < from_number:
+            return 0, 0
+        for entry in gone:
             if from_number <= entry.number < end:
                 counts[not entry.is_for(site)] += entry.messages
         return counts[0], counts[1]

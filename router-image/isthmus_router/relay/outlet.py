@@ -23,6 +23,18 @@ TURN_BYTES = 65_536
 """Of one origin, before it is another one's turn."""
 REPEAT_INTERVAL = 0.1
 MOST_REPEATED = 1_024
+"""Batches for one request. The site requests further ones again."""
+REPEAT_BYTES = TURN_BYTES
+"""Repeated, of all origins together, in `REPEAT_PAUSE`. After longer batches the pause is longer in proportion."""
+REPEAT_PAUSE = 0.005
+"""Seconds."""
+REPEAT_LEAST = 256
+"""Bytes for which a small batch or a gap counts, as each costs time."""
+GAP_BYTES = 8_192
+"""Bytes for which a gap counts in which batches were dropped: these are searched for."""
+MOST_BACKLOG = 16 << 20
+"""Bytes that wait at the session, beyond which nothing is repeated. It is more than the bound of `Forwarding`, so that
+messages to single members do not prevent repeats."""
 GIVE_UP_AFTER = 2.0
 """Seconds for a relay of the site to get from its own members what they have acknowledged."""
 BATCH = bytes((BridgeKind.BATCH,))
@@ -54,6 +66,7 @@ class Outlet:
         self._streams = streams
         self._buffer = buffer
         self._send: Callable[[bytes], None] | None = None
+        self._backlog: Callable[[], int] = int
         self._cursors: dict[MemberId, _Cursor] = {}
         self._known: dict[MemberId, Position] = {}
         self._ready: dict[MemberId, None] = {}
@@ -65,7 +78,15 @@ class Outlet:
         """Origins that something was sent of, or is known to be there, and not acknowledged."""
         self._live_from: dict[MemberId, int] = {}
         self._draining = False
-        self.deadline = inf
+        self._ping_at = inf
+        """When the site is told how far it was sent."""
+        self._repeats: dict[MemberId, tuple[int, int]] = {}
+        """What is still to be repeated of each origin, by turn: from the first number on and before the second one."""
+        self._repeat_left = 0
+        """Bytes that may be repeated until `_refill_at`."""
+        self._refill_at = -inf
+        self._repeat_at = inf
+        """When to go on; `inf`: nothing is to be repeated."""
         self.sent_messages = 0
         self.replayed = 0
         """Messages that were here before the session began."""
@@ -78,6 +99,11 @@ class Outlet:
         return self._send is not None
 
     @property
+    def deadline(self) -> float:
+        """When `on_time` is due."""
+        return min(self._ping_at, self._repeat_at)
+
+    @property
     def drained(self) -> bool:
         """Whether all that was sent is acknowledged, and nothing is missing that is to be sent."""
         return not self._unacknowledged and not self._waiting
@@ -86,12 +112,14 @@ class Outlet:
         self,
         now: float,
         send: Callable[[bytes], None],
+        backlog: Callable[[], int],
         known: Iterable[Position],
         origins: Iterable[MemberId],
     ) -> None:
-        """A session with a relay of the site: what it knows, and the origins that are relayed here."""
+        """A session with a relay of the site: what it knows, and the origins that are relayed here. `backlog`: bytes
+        that were sent and that the transport has not taken."""
         self.end()
-        self._send = send
+        self._send, self._backlog = send, backlog
         self._known = {position.origin: position for position in known}
         for origin in origins:
             log = self._streams.log(origin)
@@ -117,8 +145,8 @@ class Outlet:
         self._send = None
         self._draining = False
         self._in_flight = 0
-        self.deadline = inf
-        for mapping in (self._cursors, self._ready, self._unacknowledged, self._live_from):
+        self._ping_at = self._repeat_at = inf
+        for mapping in (self._cursors, self._ready, self._unacknowledged, self._live_from, self._repeats):
             mapping.clear()
         self._waiting.clear()
 
@@ -142,6 +170,7 @@ class Outlet:
             self._ready.pop(origin, None)
             self._unacknowledged.pop(origin, None)
             self._waiting.discard(origin)
+            self._repeats.pop(origin, None)
 
     def more(self, now: float, origin: MemberId) -> None:
         """Something of an origin may be there to send."""
@@ -157,7 +186,7 @@ class Outlet:
             if self._turn(now, origin):
                 self._ready[origin] = None
         if self._unacknowledged or self._waiting:
-            self.deadline = min(self.deadline, now + REPEAT_INTERVAL)
+            self._ping_at = min(self._ping_at, now + REPEAT_INTERVAL)
 
     def acknowledge(self, now: float, origin: MemberId, number: int) -> None:
         """The site has batches of the origin up to the number, safely."""
@@ -171,7 +200,7 @@ class Outlet:
         if number >= cursor.next:
             # It had that from another relay.
             cursor.next, cursor.messages = number + 1, None
-        self.deadline = inf
+        self._ping_at = inf
         self.pump(now)
 
     def repeat(self, now: float, missing: Range) -> None:
@@ -190,19 +219,49 @@ class Outlet:
                 return
             from_number = acknowledged + 1
         end = min(missing.to_number + 1, cursor.next, from_number + MOST_REPEATED)
+        # This request replaces an earlier one: the site has received what that one had and this one has not.
+        self._repeats[missing.origin] = from_number, end
+        self._go_on_repeating(now)
+
+    def _go_on_repeating(self, now: float) -> None:
+        """Repeat up to `REPEAT_BYTES`, and the rest after the pause. Requests that come before its end wait for it."""
+        if now >= self._refill_at:
+            self._repeat_left, self._refill_at = REPEAT_BYTES, now + REPEAT_PAUSE
+        while self._repeats and self._repeat_left > 0 and self._backlog() < MOST_BACKLOG:
+            origin = next(iter(self._repeats))
+            from_number, end = self._repeats.pop(origin)
+            from_number = self._repeat_some(origin, from_number, end)
+            if from_number < end:
+                self._repeats[origin] = from_number, end
+        if self._repeat_left < 0:
+            self._refill_at += REPEAT_PAUSE * -self._repeat_left / REPEAT_BYTES
+            self._repeat_left = 0
+        self._repeat_at = self._refill_at if self._repeats else inf
+
+    def _repeat_some(self, origin: MemberId, from_number: int, end: int) -> int:
+        """Repeat of one origin. Return the number to go on with."""
+        log = self._streams.log(origin)
+        if log is None or self._send is None:
+            return end
         for batch in log.batches(from_number):
             if batch.number >= end:
                 break
+            if self._repeat_left <= 0:
+                self._tell_gone(origin, from_number, batch.number)
+                return batch.number
+            self._repeat_left -= max(batch.size, REPEAT_LEAST)
             if batch.is_for(self.site):
-                self._tell_gone(missing.origin, from_number, batch.number)
+                self._tell_gone(origin, from_number, batch.number)
                 self._send(BATCH + batch.encoded)
                 from_number = batch.number + 1
-        self._tell_gone(missing.origin, from_number, end)
+        self._tell_gone(origin, from_number, end)
+        return end
 
     def _tell_gone(self, origin: MemberId, from_number: int, end: int) -> None:
         """What was sent before is not here any more, or was not for the site."""
         if from_number < end:
-            lost, _ = self._buffer.gone(self.site, origin, from_number, end)
+            lost, elsewhere = self._buffer.gone(self.site, origin, from_number, end)
+            self._repeat_left -= GAP_BYTES if lost or elsewhere else REPEAT_LEAST
             self._tell_gap(origin, from_number, end - 1, lost)
             self.gaps += lost
 
@@ -222,10 +281,15 @@ class Outlet:
         return True
 
     def on_time(self, now: float) -> None:
-        """Over a transport that loses frames, the last ones might be lost: repeat how far it should have got."""
-        if now < self.deadline or self._send is None:
+        """Go on repeating. Over a transport that loses frames, the last ones might be lost: repeat how far it should
+        have got."""
+        if self._send is None:
             return
-        self.deadline = inf
+        if now >= self._repeat_at:
+            self._go_on_repeating(now)
+        if now < self._ping_at:
+            return
+        self._ping_at = inf
         if self._unacknowledged:
             origins = islice(self._unacknowledged, MOST_NUMBERS)
             sent = [(origin, self._cursors[origin].sent[-1][0]) for origin in origins]

@@ -456,7 +456,8 @@ class Relay:
         passive = site not in self._bridge.diallers
         if (best.dialled or passive) and self._fed.get(site) != best.id and best.peer == hello.relay:
             self._fed[site] = best.id
-            self._outlets[site].begin(now, partial(self._bridge.send, best.id), hello.positions, self._mine())
+            send, backlog = partial(self._bridge.send, best.id), partial(self._bridge.backlog, best.id)
+            self._outlets[site].begin(now, send, backlog, hello.positions, self._mine())
             if site not in self._buffer.contacted:
                 self._buffer.contacted.add(site)
                 self._acks.changed(now)

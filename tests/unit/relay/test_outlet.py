@@ -13,7 +13,17 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.log import Log
 from isthmus_router.relay.buffer import Buffer
 from isthmus_router.relay.messages import BridgeKind, Position, Range, kind_of, unpack, unpack_numbers
-from isthmus_router.relay.outlet import GIVE_UP_AFTER, MOST_REPEATED, REPEAT_INTERVAL, TURN_BYTES, Outlet
+from isthmus_router.relay.outlet import (
+    GIVE_UP_AFTER,
+    MOST_BACKLOG,
+    MOST_REPEATED,
+    REPEAT_BYTES,
+    REPEAT_INTERVAL,
+    REPEAT_LEAST,
+    REPEAT_PAUSE,
+    TURN_BYTES,
+    Outlet,
+)
 from isthmus_router.relay.port import SiteStreams
 from isthmus_router.relay.settings import RelaySettings, RemoteSite, Window
 
@@ -28,6 +38,7 @@ class Rig:
         self.ready = True
         self.asked: list[int] = []
         self.sent: list[tuple[object, ...]] = []
+        self.backlog = 0
         sites = {"sfo": RemoteSite()}
         self.buffer = Buffer(RelaySettings("g", "nyc", "ns/nyc", sites, buffer_messages=most))
         self.outlet = Outlet("sfo", cast(SiteStreams, self), self.buffer)
@@ -54,7 +65,7 @@ class Rig:
         self.outlet.acknowledge(now, A, number)
 
     def begin(self, *known: Position, origins: tuple[MemberId, ...] = (A,)) -> None:
-        self.outlet.begin(0.0, self.send, known, origins)
+        self.outlet.begin(0.0, self.send, lambda: self.backlog, known, origins)
 
     def drained(self) -> bool:
         return self.outlet.drained
@@ -73,6 +84,13 @@ class Rig:
         """What has been sent since this was asked."""
         sent, self.sent = self.sent, []
         return sent
+
+    def repeated(self) -> list[tuple[object, ...]]:
+        """What is sent until nothing is to be repeated any more."""
+        now = 0.0
+        while (now := max(now, self.outlet.deadline)) < REPEAT_INTERVAL:
+            self.outlet.on_time(now)
+        return self.taken()
 
 
 def test_a_relay_that_lags_behind_its_site_is_sent_what_the_site_lacks() -> None:
@@ -263,13 +281,104 @@ def test_what_was_dropped_after_it_was_sent_is_lost_if_it_is_asked_for() -> None
     assert rig.taken() == [(BridgeKind.GAP, 1, 3, 6)]
 
 
-def test_what_is_repeated_at_once_has_a_bound() -> None:
+def test_what_is_repeated_for_one_request_has_a_bound() -> None:
     rig = Rig(most=10_000)
     rig.publish(MOST_REPEATED + 9)
     rig.begin(Position(A, 1, 0))
     rig.taken()
     rig.outlet.repeat(0.0, Range(A, 1, MOST_REPEATED + 9, 0))
-    assert rig.taken() == [(number,) for number in range(1, MOST_REPEATED + 1)]
+    assert len(rig.taken()) == REPEAT_BYTES // REPEAT_LEAST
+    rig.outlet.repeat(REPEAT_PAUSE, Range(A, 1, MOST_REPEATED + 9, 0))
+    assert rig.repeated() == [(number,) for number in range(1, MOST_REPEATED + 1)]
+
+
+def large(count: int, *origins: MemberId) -> Rig:
+    """A session by which so many batches of each origin were sent; four of them are more than is repeated at once."""
+    rig = Rig(window=1 << 30)
+    for origin in origins:
+        rig.publish(count, origin, size=REPEAT_BYTES // 7)
+    rig.begin(*(Position(origin, 1, 0) for origin in origins), origins=origins)
+    assert len(rig.taken()) == count * len(origins)
+    return rig
+
+
+def test_large_batches_are_repeated_a_few_at_a_time_and_all_of_them() -> None:
+    rig = large(40, A)
+    rig.outlet.repeat(0.0, Range(A, 1, 40, 0))
+    assert rig.taken() == [(1,), (2,), (3,), (4,)]
+    rig.outlet.on_time(REPEAT_PAUSE)
+    assert rig.taken() == [], "it was a little more than that"
+    assert REPEAT_PAUSE < rig.outlet.deadline < 2 * REPEAT_PAUSE
+    rig.outlet.on_time(rig.outlet.deadline)
+    assert rig.taken() == [(5,), (6,), (7,), (8,)]
+    assert rig.repeated() == [(number,) for number in range(9, 41)]
+
+
+def test_requests_that_come_at_once_have_no_more_repeated() -> None:
+    rig = large(40, A)
+    for number in (1, 2, 5) * 100:
+        rig.outlet.repeat(0.0, Range(A, number, 40, 0))
+    assert rig.taken() == [(1,), (2,), (3,), (4,)]
+    assert rig.repeated() == [(number,) for number in range(5, 41)], "what it lacked last"
+    rig.outlet.acknowledge(1.0, A, 40)
+    assert rig.outlet.deadline == inf
+
+
+def test_what_is_repeated_of_several_origins_has_one_bound() -> None:
+    rig = large(6, A, B)
+    for origin in (A, B):
+        rig.outlet.repeat(0.0, Range(origin, 1, 6, 0))
+    assert rig.taken() == [(1,), (2,), (3,), (4,)]
+    rig.outlet.on_time(rig.outlet.deadline)
+    assert rig.taken() == [(5,), (6,), (B, 1), (B, 2)]
+    assert rig.repeated() == [(B, 3), (B, 4), (B, 5), (B, 6)]
+
+
+def test_nothing_is_repeated_while_much_waits_at_the_session() -> None:
+    rig = large(8, A)
+    rig.backlog = MOST_BACKLOG
+    rig.outlet.repeat(0.0, Range(A, 1, 8, 0))
+    rig.outlet.on_time(REPEAT_PAUSE)
+    assert rig.taken() == []
+    rig.backlog -= 1
+    assert rig.repeated() == [(number,) for number in range(1, 9)]
+
+
+def test_batches_that_are_not_for_the_site_are_skipped_a_few_at_a_time() -> None:
+    rig = Rig(most=10_000)
+    rig.publish(1)
+    rig.publish(600, to="lon")
+    rig.publish(1)
+    rig.begin(Position(A, 1, 0))
+    rig.taken()
+    rig.outlet.repeat(0.0, Range(A, 1, 602, 0))
+    first = rig.taken()
+    assert first == [(1,), (BridgeKind.GAP, 2, REPEAT_BYTES // REPEAT_LEAST, 0)]
+    *gaps, last = rig.repeated()
+    assert [gap[1] for gap in gaps] == [257, 513]
+    assert gaps[-1] == (BridgeKind.GAP, 513, 601, 0)
+    assert last == (602,)
+
+
+@pytest.mark.parametrize("stop", [Outlet.end, lambda outlet: outlet.keep(set())])
+def test_repeating_ends_with_the_session_or_with_the_task(stop: Callable[[Outlet], None]) -> None:
+    rig = large(8, A)
+    rig.outlet.repeat(0.0, Range(A, 1, 8, 0))
+    rig.taken()
+    stop(rig.outlet)
+    rig.outlet.on_time(2 * REPEAT_PAUSE)
+    assert rig.taken() == []
+
+
+def test_a_batch_that_is_longer_is_repeated_and_a_longer_pause_follows() -> None:
+    rig = Rig(window=1 << 30, most=10)
+    rig.publish(2, size=9 * REPEAT_BYTES // 10)
+    rig.begin(Position(A, 1, 0))
+    rig.taken()
+    rig.outlet.repeat(0.0, Range(A, 1, 2, 0))
+    assert rig.taken() == [(1,)]
+    assert 1.8 * REPEAT_PAUSE < rig.outlet.deadline < 1.9 * REPEAT_PAUSE
+    assert rig.repeated() == [(2,)]
 
 
 def test_how_far_it_has_sent_is_told_until_all_is_acknowledged() -> None:
