@@ -33,6 +33,8 @@ from isthmus_router.groups.streams.wire import (
 
 ARRIVING = 0.5
 """Seconds without a part of a long frame after which no more of it is waited for."""
+PART_BYTES = 1_024
+"""Bytes for which a small batch, a gap or a range that is missing counts, as each costs time."""
 
 
 class _GiveUp(Protocol):
@@ -173,19 +175,21 @@ class Repairs:
             return
         budget = self._settings.repair_bytes
         for number, part in stream.known(first, last):
+            if budget <= 0:
+                return
             if number > first:
+                budget -= PART_BYTES
                 self._say_missing(now, sender, stream, repair.origin, first, number - 1)
             self.answered += 1
             if isinstance(part, Skipped):
+                budget -= PART_BYTES
                 gap = Gap(stream.origin, *part, stream.log.site)
                 self._port.send(now, sender, Kind.GAP, encode_gap(gap))
                 first = part.last + 1
                 continue
+            budget -= max(part.size, PART_BYTES)
             self._port.send(now, sender, Kind.BATCH, part.encoded)
             first = number + 1
-            budget -= part.size
-            if budget <= 0:
-                return
         if first <= last:
             self._say_missing(now, sender, stream, repair.origin, first, last)
 

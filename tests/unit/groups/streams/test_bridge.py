@@ -8,8 +8,9 @@ from tests.unit.groups.streams.site import REMOTE, Site
 from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams.repair import PART_BYTES
 from isthmus_router.groups.streams.stream import MOST_HOLES
-from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.streams.user import MEBIBYTE, StreamsSettings
 from isthmus_router.groups.streams.wire import Repair, encode_repair
 
 
@@ -405,3 +406,23 @@ def test_who_comes_to_a_site_that_is_known_here_begins_with_its_first_batch(know
     log = relay.streams.log(REMOTE)
     assert log is not None
     assert log.next == (1 if known else 5)
+
+
+def test_gaps_of_a_stream_are_told_in_parts() -> None:
+    """One request has no member send thousands of them."""
+    site = Site(3)
+    relay, second, last = site.members
+    started(site)
+    site.cut = lambda _, to, kind: to == last.id
+    count = 3_000
+    for number in range(1, 2 * count, 2):
+        relay.bridged(remote(number))
+        relay.streams.skip(site.now, REMOTE, "SFO", number + 1, number + 1, 1)
+    site.run(0.002)
+    relay.sent.clear()
+    last.send(site.now, relay.id, Kind.REPAIR, encode_repair(Repair(REMOTE, 1, 2 * count)))
+    site.run(0.002)
+    assert 100 < relay.sent[Kind.GAP] + relay.sent[Kind.BATCH] <= MEBIBYTE // PART_BYTES
+    site.cut = lambda *_: False
+    site.run(2)
+    assert last.got[REMOTE] == second.got[REMOTE]

@@ -208,11 +208,11 @@ def test_backfills_of_one_stream_are_one() -> None:
 
 
 def test_backfill_is_given_in_parts() -> None:
-    site = Site(3, settings=StreamsSettings(repair_bytes=1_000))
+    site = Site(3, settings=StreamsSettings(repair_bytes=3_000))
     first, second, last = site.members
     first.needed = second.needed = 0
     for _ in range(30):
-        first.publish(size=400)
+        first.publish(size=1_200)
     site.run(1)
     last.needed = 0
     last.streams.is_holder = True
