@@ -1,4 +1,6 @@
-"""The operator's Prometheus metrics. Labels are bounded: kinds, results, verbs, status codes."""
+"""The operator's Prometheus metrics. Labels are bounded: kinds, results, verbs, status codes.
+
+Series about resources have names of tenants as labels. `publishing.py` bounds the number of each namespace."""
 
 from __future__ import annotations
 
@@ -48,6 +50,11 @@ PROFILE_ROTATING = Gauge(
     "isthmus_operator_ssl_profile_rotating_since_timestamp_seconds",
     "When the rotation under way began, in seconds since the epoch; absent without one.",
     ["namespace", "profile"],
+)
+OMITTED = Gauge(
+    "isthmus_operator_omitted_series",
+    "Series about the certificates of a namespace beyond the maximum, which are not exposed.",
+    ["namespace"],
 )
 ROTATIONS = Counter(
     "isthmus_operator_ssl_profile_rotations_total",

@@ -80,9 +80,9 @@ def prometheus(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Prome
     """Reads every second what has annotations in `namespace`. Alerts fire after two seconds, not after minutes."""
     document = yaml.safe_load(EXAMPLE.read_text())
     document["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    (job,) = document["scrape_configs"]
-    del job["kubernetes_sd_configs"]
-    job["file_sd_configs"] = [{"files": ["pods.json"]}]
+    for job in document["scrape_configs"]:
+        del job["kubernetes_sd_configs"]
+        job["file_sd_configs"] = [{"files": ["pods.json"]}]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(document))
     (folder / document["rule_files"][0]).write_text(yaml.safe_dump(alerts(cluster)))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -137,8 +137,9 @@ def _targets(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
         f"{_META}pod_ip": address,
         f"{_META}pod_phase": pod["status"]["phase"],
     }
-    for name, value in metadata.get("annotations", {}).items():
-        labels[f"{_META}pod_annotation_{re.sub('[^a-zA-Z0-9_]', '_', name)}"] = value
+    for part in ("annotation", "label"):
+        for name, value in metadata.get(f"{part}s", {}).items():
+            labels[f"{_META}pod_{part}_{re.sub('[^a-zA-Z0-9_]', '_', name)}"] = value
     for container in pod["spec"]["containers"]:
         for port in container.get("ports", [{"containerPort": 80}]):
             number = port["containerPort"]

@@ -17,7 +17,6 @@ _REMOTE = f'{_SITE},remote_site="sfo"'
 _STATE = "isthmus_router_relay_remote_site_state"
 _RELAY = "isthmus_router_relay_"
 _POD_LABELS = {"namespace": "net", "pod": "a-0"}
-_TARGET_LABELS = {**_POD_LABELS, "job": "pods", "instance": "10.0.0.1:9090"}
 _SITE_LABELS = {"namespace": "net", "group": "trades", "site": "nyc"}
 _REMOTE_LABELS = {**_SITE_LABELS, "remote_site": "sfo"}
 _LIMITS = {
@@ -55,9 +54,10 @@ def _not_gone(kind: str) -> tuple[Series, ...]:
     )
 
 
-_EXPIRY = 'isthmus_operator_certificate_expiry_timestamp_seconds{namespace="net",router="hub",secret="tls"}'
-_PROFILE = 'isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds{namespace="net",profile="tls"}'
-_ROTATING = 'isthmus_operator_ssl_profile_rotating_since_timestamp_seconds{namespace="net",profile="tls"}'
+_OPERATOR = 'job="isthmus-operator",namespace="net"'
+_EXPIRY = f'isthmus_operator_certificate_expiry_timestamp_seconds{{{_OPERATOR},router="hub",secret="tls"}}'
+_PROFILE = f'isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds{{{_OPERATOR},profile="tls"}}'
+_ROTATING = f'isthmus_operator_ssl_profile_rotating_since_timestamp_seconds{{{_OPERATOR},profile="tls"}}'
 _REVOCATIONS = _PROFILE.replace("certificate_expiry", "revocation_list_expiry")
 _UPLINKS = f"isthmus_router_edge_uplinks{{{_POD}"
 _CONNECTORS = f"isthmus_router_connectors{{{_POD}"
@@ -67,22 +67,25 @@ CASES: dict[str, Case] = {
         5,
         {},
         "No operator pod leads.",
-        ({'isthmus_operator_leader{pod="op-0"}': "0x20"}, {"up": "1x20"}),
+        ({'isthmus_operator_leader{job="isthmus-operator",pod="op-0"}': "0x20"}, {"up": "1x20"}),
         (
-            {'isthmus_operator_leader{pod="op-0"}': "0x20", 'isthmus_operator_leader{pod="op-1"}': "1x20"},
-            {'isthmus_operator_leader{pod="op-0"}': "1x3 0 1x20"},
+            {
+                'isthmus_operator_leader{job="isthmus-operator",pod="op-0"}': "0x20",
+                'isthmus_operator_leader{job="isthmus-operator",pod="op-1"}': "1x20",
+            },
+            {'isthmus_operator_leader{job="isthmus-operator",pod="op-0"}': "1x3 0 1x20"},
         ),
     ),
     "IsthmusResourceNotReady": Case(
         12,
         {"kind": "FlowAnalysis"},
         "2 FlowAnalysis resources are not ready.",
-        ({'isthmus_operator_objects{kind="FlowAnalysis",ready="False"}': "2x20"},),
+        ({'isthmus_operator_objects{job="isthmus-operator",kind="FlowAnalysis",ready="False"}': "2x20"},),
         (
             {
-                'isthmus_operator_objects{kind="Router",ready="True"}': "2x20",
-                'isthmus_operator_objects{kind="Router",ready="False"}': "0x20",
-                'isthmus_operator_objects{kind="Router",ready="Unknown"}': "0x20",
+                'isthmus_operator_objects{job="isthmus-operator",kind="Router",ready="True"}': "2x20",
+                'isthmus_operator_objects{job="isthmus-operator",kind="Router",ready="False"}': "0x20",
+                'isthmus_operator_objects{job="isthmus-operator",kind="Router",ready="Unknown"}': "0x20",
             },
         ),
     ),
@@ -90,11 +93,11 @@ CASES: dict[str, Case] = {
         25,
         {},
         "The operator keeps retrying.",
-        ({'isthmus_operator_reconciliations_total{result="retry"}': "0+1x40"},),
+        ({'isthmus_operator_reconciliations_total{job="isthmus-operator",result="retry"}': "0+1x40"},),
         (
             {
-                'isthmus_operator_reconciliations_total{result="retry"}': "3x40",
-                'isthmus_operator_reconciliations_total{result="ok"}': "0+1x40",
+                'isthmus_operator_reconciliations_total{job="isthmus-operator",result="retry"}': "3x40",
+                'isthmus_operator_reconciliations_total{job="isthmus-operator",result="ok"}': "0+1x40",
             },
         ),
     ),
@@ -102,8 +105,15 @@ CASES: dict[str, Case] = {
         15,
         {},
         "2 namespaces of the installation cannot be read by the operator.",
-        ({"isthmus_operator_unreadable_namespaces": "2x20"},),
-        ({"isthmus_operator_unreadable_namespaces": "0x20"},),
+        ({'isthmus_operator_unreadable_namespaces{job="isthmus-operator"}': "2x20"},),
+        ({'isthmus_operator_unreadable_namespaces{job="isthmus-operator"}': "0x20"},),
+    ),
+    "IsthmusSeriesOmitted": Case(
+        15,
+        {"namespace": "net"},
+        "7 series about certificates of namespace net are beyond the maximum of a namespace.",
+        ({'isthmus_operator_omitted_series{job="isthmus-operator",namespace="net"}': "7x20"},),
+        ({'isthmus_operator_omitted_series{job="isthmus-operator",namespace="net"}': "7x5 stale"},),
     ),
     "IsthmusCertificateExpires": Case(
         15,
@@ -208,14 +218,14 @@ CASES: dict[str, Case] = {
     ),
     "IsthmusRouterDown": Case(
         8,
-        _TARGET_LABELS,
+        _POD_LABELS,
         "Router net/a-0 does not answer.",
         _gone("isthmus_router_build_info"),
         _not_gone("isthmus_router_build_info"),
     ),
     "IsthmusGossipRouterDown": Case(
         12,
-        _TARGET_LABELS,
+        _POD_LABELS,
         "Gossip router net/a-0 does not answer.",
         _gone("isthmus_gossip_router_members"),
         _not_gone("isthmus_gossip_router_members"),
@@ -236,7 +246,7 @@ CASES: dict[str, Case] = {
     ),
     "IsthmusUplinkLost": Case(
         3,
-        {**_POD_LABELS, "state": "active"},
+        _POD_LABELS,
         "Edge router net/a-0 has no uplink.",
         (
             {
@@ -370,7 +380,7 @@ CASES: dict[str, Case] = {
     ),
     "IsthmusFlowCollectorDown": Case(
         12,
-        _TARGET_LABELS,
+        _POD_LABELS,
         "Flow collector net/a-0 does not answer.",
         _gone("isthmus_collector_connected"),
         _not_gone("isthmus_collector_connected"),

@@ -83,6 +83,7 @@ def _operator() -> bytes:
         metrics.PROFILE_ROTATING,
     ):
         gauge.labels("a", "b")
+    metrics.OMITTED.labels("a")
     metrics.ROTATIONS.labels("adopted")
     metrics.INFO.labels("1")
     return generate_latest(REGISTRY)

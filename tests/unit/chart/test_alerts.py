@@ -66,7 +66,7 @@ def test_it_fires_when_it_should_and_not_otherwise(
 
 def test_they_use_metrics_and_labels_that_exist(rules: dict[str, Any]) -> None:
     # What PodMonitor, ServiceMonitor and the annotations' scrape configuration add.
-    target = {"namespace", "pod"}
+    target = {"namespace", "pod", "job"}
     known = {**labels(), "up": set[str]()}
     for alert, rule in rules.items():
         names = set(re.findall(r"\bisthmus_\w+|\bup\b", rule["expr"]))
@@ -114,6 +114,6 @@ def test_the_alert_on_certificates_is_as_early_as_wanted(render: Render) -> None
         rule["alert"]
         for group in found["spec"]["groups"]
         for rule in group["rules"]
-        if rule["expr"].endswith("< 30 * 86400 > 0")
+        if rule["expr"].endswith("< 30 * 86400 > 0)")
     }
     assert early == {"IsthmusCertificateExpires", "IsthmusSslProfileExpires"}

@@ -55,7 +55,7 @@ def test_queries_use_metrics_and_labels_that_exist() -> None:
         assert series, title
         assert series <= set(known), title
         asked_for |= series
-        own = set[str]().union(*(known[name] for name in series)) | {"namespace", "pod"}
+        own = set[str]().union(*(known[name] for name in series)) | {"namespace", "pod", "job"}
         for selected in re.findall(r"\{([^}]*)\}", asked):
             assert set(re.findall(r"(\w+)(?==|!=)", selected)) <= own, title
         for grouped in re.findall(r"(?:by|on) \(([^)]*)\)", asked):
@@ -115,8 +115,10 @@ def test_the_example_without_the_prometheus_operator_is_a_configuration(
     tmp_path: Path, promtool: str
 ) -> None:
     document = yaml.safe_load((CHART.parents[1] / "examples" / "monitoring" / "prometheus.yaml").read_text())
-    (job,) = document["scrape_configs"]
-    assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]  # Debian's is built without
+    operator, pods = document["scrape_configs"]
+    # Debian's is built without.
+    assert operator.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["isthmus"]}}]
+    assert pods.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     path = tmp_path / "prometheus.yaml"
     path.write_text(yaml.safe_dump({**document, "rule_files": []}))
     done = run(promtool, "check", "config", str(path))
