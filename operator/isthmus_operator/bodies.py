@@ -32,6 +32,7 @@ from .names import (
 from .resources.base import GROUP, PAUSED_ANNOTATION
 from .resources.pods import values
 from .specs import text_bytes
+from .stored import stored_status
 
 POD_KINDS = ("Pod", "ReplicaSet")
 """Kinds that controllers make for workloads of the operator. They have its label, which anybody may give them."""
@@ -104,8 +105,9 @@ def retained(manifest: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return {**kept, "metadata": short}
 
 
-def described(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A resource with the part of its metadata that the operator uses."""
+def described(resource: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """A resource of this kind with the part of its metadata that the operator uses, and with the valid part of its
+    status."""
     metadata = resource.get("metadata")
     if not isinstance(metadata, Mapping):
         return resource
@@ -116,7 +118,10 @@ def described(resource: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     if finalizers := metadata.get("finalizers"):
         short["finalizers"] = list(finalizers)[:MAX_FINALIZERS]
-    return {**resource, "metadata": short}
+    found = {**resource, "metadata": short}
+    if "status" in resource:
+        found["status"] = stored_status(kind, resource["status"])
+    return found
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -99,7 +99,7 @@ def _held(item: Any, kind: str) -> Any:
     if isinstance(item, dict) and kind in (*CHILD_KINDS, *POD_KINDS):
         return retained(item, kind)
     if isinstance(item, dict) and kind in RESOURCE_KINDS:
-        return packed(described(item))
+        return packed(described(item, kind))
     return item
 
 

@@ -56,6 +56,7 @@ from .status import (
     without,
 )
 from .store import Store
+from .stored import stored_status
 from .untrusted import MAX_TEXT, clean, shown
 
 logger = logging.getLogger(__name__)
@@ -586,7 +587,8 @@ class Reconciliation:
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
             return
         self._refused.remove(metadata["uid"])
-        self._written[metadata["uid"]] = _Written(version_of(answer), answer.get("status") or {})
+        stored = stored_status(manifest["kind"], answer.get("status"))
+        self._written[metadata["uid"]] = _Written(version_of(answer), stored)
         if before == after:
             self._messages.changed(metadata["uid"], version_of(answer))
 

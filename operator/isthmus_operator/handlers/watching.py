@@ -46,7 +46,7 @@ def copied(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """What an index holds of an object."""
     if kind in (*CHILD_KINDS, *POD_KINDS):
         return slim(retained(body, kind), kind, api_version)
-    return slim(packed(described(body)) if kind in RESOURCE_KINDS else body, kind, api_version)
+    return slim(packed(described(body, kind)) if kind in RESOURCE_KINDS else body, kind, api_version)
 
 
 def select_ours(settings: kopf.OperatorSettings, kind: str) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -35,6 +37,21 @@ DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?
 SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
 NO_NUL = r"^[^\x00]*$"
 """Routers refuse configurations with NUL characters."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def checked_time(text: str) -> str:
+    """`text` if it is a time as RFC 3339 has it. Raises ValueError."""
+    if _TIME.fullmatch(text) is None:
+        raise ValueError("not a time as RFC 3339 has it")
+    datetime.fromisoformat(text.upper())
+    return text
+
+
+Time = Annotated[
+    str, Field(max_length=40, json_schema_extra={"format": "date-time"}), AfterValidator(checked_time)
+]
+"""In a status. The API server checks the format as well."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 NodePort = Annotated[int, Field(ge=30000, le=32767)]
@@ -203,7 +220,7 @@ class Condition(Model):
     message: Annotated[str, Field(max_length=32768)] = ""
     """Why, for people: which pod, neighbour or reference, and what is wrong with it."""
 
-    last_transition_time: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
+    last_transition_time: Time
     """When `status` last changed."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0

@@ -6,14 +6,15 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, checked_time
 from .pods import ImageName, PodTemplate, Quantity
 
 RunState = Literal["Pending", "Running", "Succeeded", "Failed"]
 MOMENT = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
 Moment = Annotated[str, Field(max_length=40, pattern=MOMENT, json_schema_extra={"format": "date-time"})]
+StatusMoment = Annotated[Moment, AfterValidator(checked_time)]
 DURATION = r"^[1-9][0-9]{0,5}(m|h|d)$"
 CRON = r"^(@(hourly|daily|weekly|monthly|yearly|annually|midnight)|\S+ \S+ \S+ \S+ \S+)$"
 RESERVED = (
@@ -341,10 +342,10 @@ class Run(Model):
     state: RunState
     """`Pending` (no pod runs yet), `Running`, `Succeeded` or `Failed`."""
 
-    started_at: Moment | None = None
+    started_at: StatusMoment | None = None
     """When its Job began."""
 
-    ended_at: Moment | None = None
+    ended_at: StatusMoment | None = None
     """When it was over."""
 
     duration_seconds: Annotated[int, Field(ge=0)] | None = None
@@ -385,7 +386,7 @@ class FlowAnalysisStatus(Model):
     runs: Annotated[list[Run], Field(max_length=10), ListMap("name")] | None = None
     """The last ones, the newest first."""
 
-    last_run_at: Moment | None = None
+    last_run_at: StatusMoment | None = None
     """When the newest one began."""
 
     findings: Annotated[list[Finding], Field(max_length=20)] | None = None

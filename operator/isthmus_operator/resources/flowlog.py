@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, ObjectName, Port, Rule, SecretName
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Port, Rule, SecretName, Time
 from .connector import ToRouterRef
 from .pods import ImageName, PodTemplate, Quantity, ResourceRequirements
 from .sasl import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ConnectorSasl
@@ -169,9 +169,7 @@ class FlowLogStatus(Model):
     rows_written: Annotated[int, Field(ge=0)] = 0
     """By the present collector, since it started."""
 
-    last_written_at: (
-        Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None
-    ) = None
+    last_written_at: Time | None = None
     """When it has completed a file last."""
 
     messages_missed: Annotated[int, Field(ge=0)] = 0

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .addresses import PREFIX_OR_PATTERN
-from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, Text, client_address
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, Text, Time, client_address
 
 Direction = Literal["in", "out", "both"]
 
@@ -81,7 +81,7 @@ class LastRefusal(Model):
     description: Annotated[str, Field(max_length=1024)]
     """Why, in the words that the client was given."""
 
-    time: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
+    time: Time
     """When, to a few seconds."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import SECRET_KEY, Condition, ListMap, Metadata, Model, SecretName
+from .base import SECRET_KEY, Condition, ListMap, Metadata, Model, SecretName, Time
 
 MAX_ORDINAL = 2_147_483_647
 MAX_POD_STATUSES = 256
@@ -96,13 +96,13 @@ class OrdinalStatus(Model):
     connections: Annotated[int, Field(ge=0)] = 0
     """Open connections that were made or accepted with its certificate."""
 
-    since: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    since: Time | None = None
     """When it was adopted."""
 
     fingerprint: Annotated[str, Field(max_length=128)] | None = None
     """SHA-256 of its certificate."""
 
-    not_after: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    not_after: Time | None = None
     """When its certificate expires."""
 
 
@@ -157,10 +157,10 @@ class SslProfileStatus(Model):
     issuer: Annotated[str, Field(max_length=1024)] | None = None
     """Who issued it."""
 
-    not_before: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    not_before: Time | None = None
     """When it became valid."""
 
-    not_after: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    not_after: Time | None = None
     """When it expires."""
 
     authorities: Annotated[int, Field(ge=0)] | None = None

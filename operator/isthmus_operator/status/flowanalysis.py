@@ -190,11 +190,11 @@ def _run(
     if "Complete" in done:
         run |= {
             "state": "Succeeded",
-            "endedAt": live.get("completionTime") or done["Complete"]["lastTransitionTime"],
+            "endedAt": live.get("completionTime") or done["Complete"].get("lastTransitionTime"),
         }
     elif "Failed" in done:
         message = _why(said, pods) or str(done["Failed"].get("message", ""))
-        run |= {"state": "Failed", "endedAt": done["Failed"]["lastTransitionTime"], "message": message}
+        run |= {"state": "Failed", "endedAt": done["Failed"].get("lastTransitionTime"), "message": message}
     elif any((pod.get("status") or {}).get("phase") == "Running" for pod in pods):
         run["state"] = "Running"
     else:

@@ -212,8 +212,9 @@ async def test_a_status_of_which_nothing_but_messages_change_is_written_less_and
             "status": "False",
             "reason": reason,
             "message": f"{route.name} {number}",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
         }
-        return {"conditions": [condition], "routers": [{"message": f"{number}"}]}
+        return {"conditions": [condition]}
 
     monkeypatch.setattr(reconcile, "status_of_link_route", told)
 
