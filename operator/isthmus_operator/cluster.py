@@ -37,6 +37,11 @@ MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
 """Of these, so that the thousands that one namespace may wait for leave room for those of others."""
+MAX_PARALLEL_SLOW = 8
+"""Of all namespaces together whose requests take longer than a second: an admission webhook of somebody else may delay
+the writes of some namespaces for as long as it likes."""
+REQUEST_SECONDS = 1.0
+"""Duration of a request that counts as one more request."""
 EARLY_REQUESTS = 8
 """Of a reconciliation, which count less. A change of a small namespace needs about 5."""
 REQUEST_CREDIT = 32.0
@@ -132,7 +137,7 @@ class Cluster:
         self._count = count
         self._manager = manager
         self._clock = clock
-        self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT)
+        self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT, MAX_PARALLEL_SLOW)
         self._ended: dict[str | None, float] = {}
         """By namespace: when a request ended last."""
         self.last_end_of_any: float | None = None
@@ -272,11 +277,13 @@ class Cluster:
         accept: str = _JSON,
         limit: int | None = None,
     ) -> Manifest:
-        async with self._slots.slot(namespace):
+        async with self._slots.slot(namespace) as use:
+            began = self._clock()
             try:
                 return await self._send(verb, path, query, body, content_type, accept, limit)
             finally:
                 self._ended[namespace] = self.last_end_of_any = self._clock()
+                use.cost = (self._ended[namespace] - began) / REQUEST_SECONDS
 
     async def _send(
         self,

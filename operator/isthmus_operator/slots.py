@@ -20,6 +20,11 @@ MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)
 """Threads that asyncio has by default."""
 THREAD_SECONDS = 0.001
 """CPU time that counts as one turn: most calls take less, and some take seconds."""
+SLOW_SECONDS = 1.0
+"""A namespace with a use that takes longer is slow, from then on."""
+SLOW_MEMORY = 10.0
+"""It is slow until this many times as long as the use took have passed since its end. So slow namespaces that pause, or
+that have quick uses in between, have more than their part of the places for less than a tenth of the time."""
 THREAD_CREDIT = 300.0
 """Turns. A change of a small namespace needs about 12 calls with about 20 ms of CPU time together."""
 
@@ -33,11 +38,12 @@ class Use:
 
 
 class Slots:
-    """`total` places, of which one namespace has at most `share` at a time. An idle namespace has `credit` turns in
-    advance."""
+    """`total` places, of which one namespace has at most `share` at a time, and all slow namespaces together at most
+    `slow_share`, if it is stated. An idle namespace has `credit` turns in advance."""
 
-    def __init__(self, total: int, share: int, credit: float) -> None:
-        self._turns: Turns[asyncio.Future[None]] = Turns(total, share, credit)
+    def __init__(self, total: int, share: int, credit: float, slow_share: int | None = None) -> None:
+        self._turns: Turns[asyncio.Future[None]] = Turns(total, share, credit, slow_share)
+        self._watches = slow_share is not None
 
     @property
     def idle(self) -> bool:
@@ -63,15 +69,28 @@ class Slots:
         self._turns.wait(namespace, admitted)
         self._admit()
         use = Use()
+        watch: _Watch | None = None
         try:
             await admitted
+            watch = _Watch(self, namespace) if self._watches else None
             yield use
         finally:
+            if watch is not None:
+                watch.end()
             if admitted.cancelled():
                 self._turns.withdraw(namespace, admitted)
             else:
                 self._turns.leave(namespace, use.cost)
                 self._admit()
+
+    def slow(self, namespace: Key) -> None:
+        """A use of the namespace takes long."""
+        self._turns.slow(namespace)
+
+    def quick(self, namespace: Key) -> None:
+        """A use that took long is so long ago that it does not count any more."""
+        self._turns.quick(namespace)
+        self._admit()
 
     def _admit(self) -> None:
         while (found := self._turns.admit()) is not None:
@@ -80,6 +99,28 @@ class Slots:
                 self._turns.leave(namespace)
             else:
                 admitted.set_result(None)
+
+
+class _Watch:
+    """The duration of a use of a place."""
+
+    def __init__(self, slots: Slots, namespace: Key) -> None:
+        self._slots, self._namespace = slots, namespace
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._is_slow = False
+        self._timer = self._loop.call_later(SLOW_SECONDS, self._slow)
+
+    def end(self) -> None:
+        """The use has ended."""
+        self._timer.cancel()
+        if self._is_slow:
+            memory = SLOW_MEMORY * (self._loop.time() - self._began)
+            self._loop.call_later(memory, self._slots.quick, self._namespace)
+
+    def _slow(self) -> None:
+        self._is_slow = True
+        self._slots.slow(self._namespace)
 
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Slots] = WeakKeyDictionary()

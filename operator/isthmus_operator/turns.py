@@ -5,13 +5,17 @@ start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCO
 idle namespace falls behind that of one that always waits, by at most the credit. So a change that needs a few turns,
 one after the other, goes before those that busy namespaces wait for, however many there are. No count gets ahead by
 more than the credit either, so that each namespace has its turn again.
+
+A place that is in use cannot be taken back. So namespaces whose turns take long share a part of the places, and the
+other places remain for namespaces whose turns are short.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from itertools import count
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 AGING = 0.25
@@ -25,16 +29,20 @@ EARLY_PRICE = 0.25
 divides its work into short pieces has at most four times as many turns as another one."""
 
 Key = str | None
+_Entry = tuple[float, int, Key]
+"""The count of a namespace, and the order of entries with the same count."""
 _Ticket = TypeVar("_Ticket")
 
 
 class Turns(Generic[_Ticket]):
-    """`total` places, of which one namespace has at most `share` at a time. `credit` is in turns. Each call takes time
-    in proportion to the logarithm of the number of namespaces that wait."""
+    """`total` places, of which one namespace has at most `share` at a time, and all slow namespaces together at most
+    `slow_share` (default: `total`). `credit` is in turns. Each call takes time in proportion to the logarithm of the
+    number of namespaces that wait, and to the number of places."""
 
-    def __init__(self, total: int, share: int, credit: float) -> None:
+    def __init__(self, total: int, share: int, credit: float, slow_share: int | None = None) -> None:
         self._free = total
         self._share = share
+        self._slow_share = total if slow_share is None else slow_share
         self._credit = credit
         self._now = 0.0
         """The count of a namespace that has waited all the time."""
@@ -42,9 +50,14 @@ class Turns(Generic[_Ticket]):
         """The counts, those that changed last at the end. A namespace that is not here is at the lowest one."""
         self._waiting: dict[Key, deque[_Ticket]] = {}
         self._under_way: dict[Key, int] = {}
-        self._queue: list[tuple[float, int, Key]] = []
+        self._queue: list[_Entry] = []
         """Heap of the namespaces that wait and have fewer turns under way than their share, with their counts."""
-        self._queued: set[Key] = set()
+        self._slow_queue: list[_Entry] = []
+        """The same of slow namespaces."""
+        self._queued: dict[Key, _Entry] = {}
+        """The entries that count. A namespace that became slow while it waited has an old one in the other heap."""
+        self._slow: Counter[Key] = Counter()
+        """The slow namespaces, and how many of their turns make them slow."""
         self._order = count()
         self._early: dict[Key, int] = {}
         """Turns that count as `EARLY_PRICE`."""
@@ -71,6 +84,18 @@ class Turns(Generic[_Ticket]):
         """The namespace begins no more work."""
         self._early.pop(key, None)
 
+    def slow(self, key: Key) -> None:
+        """A turn of the namespace takes long. The namespace counts as slow until as many calls of `quick`."""
+        self._slow[key] += 1
+        self._requeue(key)
+
+    def quick(self, key: Key) -> None:
+        """A turn for which `slow` was called does not count any more."""
+        self._slow[key] -= 1
+        if not self._slow[key]:
+            del self._slow[key]
+        self._requeue(key)
+
     def withdraw(self, key: Key, ticket: _Ticket) -> None:
         """`ticket` does not wait any more, if it did."""
         waiting = self._waiting.get(key, deque())
@@ -80,9 +105,9 @@ class Turns(Generic[_Ticket]):
 
     def admit(self) -> tuple[Key, _Ticket] | None:
         """Begin the next turn. Return the ticket and its namespace, or None if none waits or there is no place."""
-        while self._free and self._queue:
-            start, _, key = heapq.heappop(self._queue)
-            self._queued.discard(key)
+        while self._free and (entry := self._lowest()) is not None:
+            start, _, key = entry
+            del self._queued[key]
             if key not in self._waiting:
                 continue
             if self._taken.get(key, start) > start:  # a turn has ended meanwhile, and was counted
@@ -127,8 +152,23 @@ class Turns(Generic[_Ticket]):
 
     def _enqueue(self, key: Key) -> None:
         if key in self._waiting and key not in self._queued and self._under_way.get(key, 0) < self._share:
-            self._queued.add(key)
-            heapq.heappush(self._queue, (self._start(key), next(self._order), key))
+            entry = self._queued[key] = (self._start(key), next(self._order), key)
+            heapq.heappush(self._slow_queue if key in self._slow else self._queue, entry)
+
+    def _requeue(self, key: Key) -> None:
+        """The namespace may have become slow, or is slow no more."""
+        if self._queued.pop(key, None) is not None:
+            self._enqueue(key)
+
+    def _lowest(self) -> _Entry | None:
+        """Remove and return the entry of the namespace that goes next, or None if none may."""
+        slow = sum(number for key, number in self._under_way.items() if key in self._slow)
+        queues = [self._queue] if slow >= self._slow_share else [self._queue, self._slow_queue]
+        for queue in queues:
+            while queue and self._queued.get(queue[0][2]) is not queue[0]:
+                heapq.heappop(queue)
+        filled = [queue for queue in queues if queue]
+        return heapq.heappop(min(filled, key=itemgetter(0))) if filled else None
 
     def _drop_if_empty(self, key: Key) -> None:
         if not self._waiting[key]:

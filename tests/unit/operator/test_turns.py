@@ -14,8 +14,14 @@ TOTAL, SHARE, CREDIT = 16, 8, 32.0
 class World:
     """Places in which each turn ends when all those have ended that began before it."""
 
-    def __init__(self, total: int = TOTAL, share: int = SHARE, credit: float = CREDIT) -> None:
-        self.turns: Turns[str] = Turns(total, share, credit)
+    def __init__(
+        self,
+        total: int = TOTAL,
+        share: int = SHARE,
+        credit: float = CREDIT,
+        slow_share: int | None = None,
+    ) -> None:
+        self.turns: Turns[str] = Turns(total, share, credit, slow_share)
         self.under_way: list[Key] = []
         self.had: Counter[Key] = Counter()
         self.costs: dict[Key, float] = {}
@@ -171,6 +177,54 @@ def test_no_namespace_has_more_than_its_share_and_no_place_stays_empty() -> None
         assert max(under_way.values(), default=0) <= SHARE
     assert world.had == {"a": 100, "b": 100}
     assert world.turns.idle
+
+
+def test_slow_namespaces_have_a_part_of_the_places_together() -> None:
+    world = World(slow_share=6)
+    for key in ("a", "b", "c"):
+        world.turns.slow(key)
+        world.ask(key, 100)
+    assert len(world.under_way) == 6
+    world.ask("quick", 100)
+    assert Counter(world.under_way)["quick"] == SHARE
+    for _ in range(200):
+        world.end_one()
+        assert sum(key != "quick" for key in world.under_way) <= 6
+    assert world.had["quick"] >= max(world.had[key] for key in "abc")
+    assert max(world.had[key] for key in "abc") - min(world.had[key] for key in "abc") <= SHARE
+
+
+def test_a_namespace_becomes_slow_and_quick_while_it_waits() -> None:
+    world = World(slow_share=4)
+    world.ask("a", 100)
+    world.turns.slow("a")
+    assert world.under_way == ["a"] * SHARE
+    for _ in range(SHARE - 4):
+        world.end_one()
+    assert world.under_way == ["a"] * 4
+    world.turns.slow("a")
+    world.turns.quick("a")
+    world.fill()
+    assert world.under_way == ["a"] * 4, "another turn still counts"
+    world.turns.quick("a")
+    world.fill()
+    assert world.under_way == ["a"] * SHARE
+    while world.under_way:
+        world.end_one()
+    assert world.had == {"a": 100}
+    assert world.turns.idle
+    assert not world.turns._slow
+    assert not world.turns._queued
+
+
+def test_slow_namespaces_and_quick_ones_take_equal_turns_if_there_is_room() -> None:
+    world = World(slow_share=8)
+    world.attack(4, 1_000)
+    for number in (0, 1):
+        world.turns.slow(f"w{number}")
+    for _ in range(2_000):
+        world.end_one()
+    assert max(world.had.values()) - min(world.had.values()) <= SHARE
 
 
 def test_one_that_does_not_wait_any_more_gets_no_turn() -> None:
