@@ -195,6 +195,8 @@ class FlowLog:
             figures = self._process.relay_site.flow_figures()
             if figures is not None:
                 self.relay.interval_ends(figures)
+        else:
+            yield from self.recorder.unheard_interval_ends()
 
     def _readings(self) -> Iterable[None]:
         counted = self._driver.forwarder.settlement.histograms

@@ -27,7 +27,7 @@ RECORDS_A_SECOND, RECORDS_AT_ONCE = 2500, 50_000
 MOST_REPEATED = 2000
 """Bytes of text that was told before, in a row. Each thousand beyond it counts as another record of the source, as a
 change of a few bytes makes a row with all that is known."""
-_OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_MENTION = 700, 60, 4, 200
+_OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_BUCKET, _OF_MENTION = 700, 60, 4, 120, 200
 """Bytes, as estimated."""
 SEQUENCE_SLACK_US = 10_000_000
 """After FLUSH what is new and what is told again come together: that long for 5,000 summaries, and then some."""
@@ -53,8 +53,13 @@ _OF_CONTEXT = frozenset(
 
 def cost(attributes: Attributes) -> int:
     """Bytes that a record takes, as estimated."""
-    characters = sum(len(value) for value in attributes.values() if isinstance(value, str | list))
-    return _OF_RECORD + _OF_ATTRIBUTE * len(attributes) + _OF_CHARACTER * characters
+    size = _OF_RECORD + _OF_ATTRIBUTE * len(attributes)
+    for value in attributes.values():
+        if isinstance(value, str):
+            size += _OF_CHARACTER * len(value)
+        elif isinstance(value, list):
+            size += _OF_BUCKET * len(value)
+    return size
 
 
 def cost_of_mention(*names: str) -> int:

@@ -331,6 +331,15 @@ class Recorder:
                 self._source.end(record, self._now(), values)
             yield
 
+    def unheard_interval_ends(self) -> Iterator[None]:
+        """Nobody wants to know what was carried: forget the addresses that are gone, a piece at a time."""
+        for at, (key, known) in enumerate(list(self._addresses.items()), 1):
+            if self._core.addresses.get(key) is not known[0] and self._addresses.get(key) is known:
+                del self._addresses[key]
+                self._source.end(known[1], self._now())
+            if at % LINKS_PER_STEP == 0:
+                yield
+
     def _standings(self) -> Iterator[None]:
         """Look at links that wait: those of clients, and those for messages to other routers that have had any."""
         for link in list(self._links):

@@ -20,9 +20,10 @@ from isthmus_router.core.patterns import MANY, ONE, normal_pattern
 from isthmus_router.policy.automaton import EITHER, Automata, Automaton, Element
 
 USER = "${user}"
-KNOWN_ADDRESSES = 1000
-"""Answers remembered, as a sender without target may ask for every message."""
-LONGEST_KNOWN = 1000
+KNOWN_ADDRESSES = 200
+"""Answers remembered, as a sender without target may ask for every message. Where an entry of its group names the user,
+each connection has its own."""
+LONGEST_KNOWN = 128
 """Characters of an address whose answer is remembered."""
 
 _SEPARATOR = re.compile("([./])")
@@ -39,11 +40,12 @@ class AddressEntries:
         self._patterns = patterns
         self._of_users = [word for word in words if USER in word]
         self._common = _Compiled((word for word in words if USER not in word), "", patterns=patterns)
+        self._of_all = AddressRules((self._common,))
 
     def of(self, user: str) -> AddressRules:
         """What `user` may use. Without a name, entries with `${user}` do not apply."""
         if not user or not self._of_users:
-            return AddressRules((self._common,))
+            return self._of_all
         return AddressRules((self._common, _Compiled(self._of_users, user, patterns=self._patterns)))
 
 

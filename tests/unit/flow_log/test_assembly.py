@@ -418,6 +418,25 @@ def test_long_names_of_what_is_summarized_count_with_their_characters() -> None:
     assert used < 1.5 * assembly._budget.used
 
 
+def test_sketches_count_with_what_is_known_of_a_source() -> None:
+    """Records have none that the table of their type has no column for, but a source can say so."""
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            sketch = [(bucket, 2**40 + number) for bucket in range(100)]
+            record = attributes(
+                RecordType.CONNECTION, f"c{number}", parent="abcde:0", sizes=sketch, latencies=sketch
+            )
+            assembly.heard("abcde:0", START + number * SECOND, [record])
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert assembly.counts.too_many > 0
+    assert used < 1.5 * MOST_OF_SOURCE
+
+
 def test_text_that_rows_repeat_counts() -> None:
     """For the memory that rows take, and for the rate of their source if it is much."""
     assembly = Assembly()

@@ -230,6 +230,24 @@ def test_addresses_come_with_deliveries_and_end(recorded: Recorded, monkeypatch:
     assert all(Attr.END_TIME in record for record in recorded.of(RecordType.ADDRESS))
 
 
+def test_addresses_that_are_gone_make_room_without_a_collector(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_ADDRESSES", 2)
+    for names in (["a", "b"], ["c", "d"]):
+        receivers = [recorded.router.receiver(name) for name in names]
+        for receiver in receivers:
+            recorded.deliver(receiver, 1)
+            recorded.recorder.reading(receiver, recorded.unread.pop(receiver))
+        list(recorded.recorder.unheard_interval_ends())
+        of_clients = [record for record in recorded.of(RecordType.ADDRESS) if Attr.END_TIME not in record]
+        assert [record[Attr.VAN_ADDRESS] for record in of_clients] == names
+        for receiver in receivers:
+            recorded.close(receiver.connection)
+        list(recorded.recorder.unheard_interval_ends())
+    assert all(Attr.END_TIME in record for record in recorded.of(RecordType.ADDRESS))
+
+
 @pytest.mark.parametrize("step", range(6))
 def test_an_address_that_ends_while_its_deliveries_are_added_up(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch, step: int

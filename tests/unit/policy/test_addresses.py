@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus_router.core.patterns import PatternTree, TooManyPatternsError, normal_pattern
-from isthmus_router.policy.addresses import AddressEntries, AddressRules
+from isthmus_router.policy.addresses import KNOWN_ADDRESSES, AddressEntries, AddressRules
 
 
 def compiled(entries: list[str], user: str = "bob", *, patterns: bool) -> AddressRules:
@@ -114,7 +114,17 @@ def test_answers_are_remembered_within_bounds() -> None:
     for number in range(5000):
         assert rules.allows(f"a/{number}")
         assert not rules.allows(f"b/{number}")
-    assert len(rules._known) <= 1000
+        assert rules.allows(f"a/{number}".ljust(1000, "x"))
+    assert len(rules._known) <= KNOWN_ADDRESSES
+    assert all(len(address) < 200 for address in rules._known)
+
+
+def test_users_of_a_group_share_answers_unless_entries_name_the_user() -> None:
+    """Otherwise each connection of a client would have the router remember as many as are allowed."""
+    entries = AddressEntries(["a/*"], patterns=True)
+    assert entries.of("bob") is entries.of("alice")
+    entries = AddressEntries(["a/*", "${user}/#"], patterns=True)
+    assert entries.of("bob") is not entries.of("alice")
 
 
 # Against an oracle: a pattern is a regular expression over the text of the address
