@@ -122,11 +122,11 @@ class Dialler:
     async def _connect(self) -> socket.socket:
         """A connected socket to the first of the host's addresses that answers."""
         loop = self.driver.loop
-        infos = await loop.getaddrinfo(
+        infos = await self.driver.host_names.look_up(
             self.config.host,
             self.config.port,
+            self.config.host,
             family=_FAMILIES[self.config.socket_address_family],
-            type=socket.SOCK_STREAM,
         )
         failure: OSError = OSError("the host name has no address")
         for family, kind, protocol, _, address in infos:

@@ -34,6 +34,7 @@ from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.credentials import REVOKED
 from isthmus_router.engine_log import redirect_engine_log, transports_with_errors
+from isthmus_router.host_names import HostNames
 from isthmus_router.openssl import Revocations
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
@@ -101,6 +102,7 @@ class Driver:
         self.excess_connections = 0
         """Connections that were closed because their listeners had as many as they may, or as many of one client."""
         self.logins = Logins(time.monotonic)
+        self.host_names = HostNames()
         self.revocations: dict[str, Revocations] = {}
         """Lists that have changed since the start, by sslProfile."""
         self.clock = time.monotonic_ns

@@ -62,11 +62,11 @@ class Listener:
         if self._retry is not None:
             self._retry.cancel()
         try:
-            infos = await self.driver.loop.getaddrinfo(
+            infos = await self.driver.host_names.look_up(
                 config.host or None,
                 config.port,
+                config.host,
                 family=_FAMILIES[config.socket_address_family],
-                type=socket.SOCK_STREAM,
                 flags=socket.AI_PASSIVE,
             )
             if self.state == "closed":

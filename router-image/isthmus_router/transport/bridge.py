@@ -15,6 +15,7 @@ from typing import Protocol
 
 from isthmus_router.credentials import Credentials, certificate_names
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.host_names import HostNames
 from isthmus_router.places import Places
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
@@ -90,6 +91,7 @@ class Bridge:
         self._sessions: dict[int, BridgeConnection] = {}
         self._spliced: set[BridgeConnection] = set()
         self._dials = Tasks()
+        self._host_names = HostNames()
         self._adoptions = Tasks()
         self._incoming = 0
         self._handshakes = Handshakes[BridgeConnection]()
@@ -101,7 +103,7 @@ class Bridge:
         """Implements BridgePort."""
         connection = BridgeConnection(self, self._turn, self._settings, session)
         self._sessions[session] = connection
-        connection.making = self._dials.start(self._connect(connection, endpoint))
+        connection.making = self._dials.start(self._connect(connection, site, endpoint))
 
     def send(self, session: int, frame: bytes) -> None:
         """Implements BridgePort."""
@@ -133,7 +135,7 @@ class Bridge:
         self._answered(connection)
         self._spliced |= {connection, onward}
         onward.send(first)
-        onward.making = self._dials.start(self._connect(onward, endpoint))
+        onward.making = self._dials.start(self._connect(onward, "", endpoint))
 
     def _answered(self, connection: BridgeConnection) -> None:
         connection.answered = True
@@ -193,7 +195,8 @@ class Bridge:
 
     # Connections
 
-    async def _connect(self, connection: BridgeConnection, endpoint: Endpoint) -> None:
+    async def _connect(self, connection: BridgeConnection, whose: str, endpoint: Endpoint) -> None:
+        """`whose`: the site that has stated the endpoint; empty if it is of the own one."""
         settings, credentials = self._settings, self.credentials
         connection.credentials = credentials
         try:
@@ -202,6 +205,8 @@ class Bridge:
                 endpoint.host,
                 endpoint.port,
                 None if credentials is None else credentials.client,
+                names=self._host_names,
+                whose=whose,
                 connect_timeout=settings.connect_timeout,
                 handshake_timeout=settings.handshake_timeout,
                 user_timeout=settings.bridge_user_timeout,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 
+from isthmus_router.host_names import HostNames
 from isthmus_router.transport.tasks import Tasks
 
 _MOST_AT_ONCE = 64
@@ -20,6 +20,7 @@ class DnsResolver:
         self._resolved = resolved
         self._asked: set[str] = set()
         self._tasks = Tasks()
+        self._names = HostNames()
 
     def resolve(self, host: str) -> None:
         """Begin, unless the name is being looked up."""
@@ -35,8 +36,7 @@ class DnsResolver:
         addresses: tuple[str, ...] = ()
         try:
             async with asyncio.timeout(_SECONDS):
-                loop = asyncio.get_running_loop()
-                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                found = await self._names.look_up(host, None, host)
             addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))[:_MOST_ADDRESSES]
         except (OSError, UnicodeError):
             pass

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from isthmus_router.credentials import Credentials
 from isthmus_router.gossip.client import Endpoint
+from isthmus_router.host_names import HostNames
 from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection, Turn
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.problems import Problems
@@ -67,6 +68,7 @@ class GossipConnections:
         """Being made, to be used instead."""
         self._closing: set[GossipConnection] = set()
         self._dials = Tasks()
+        self._host_names = HostNames()
 
     def connect(self, router: Endpoint) -> None:
         """Implements GossipPort."""
@@ -129,6 +131,8 @@ class GossipConnections:
                 connection.router.host,
                 connection.router.port,
                 None if credentials is None else credentials.client,
+                names=self._host_names,
+                whose=connection.router.host,
                 connect_timeout=settings.connect_timeout,
                 handshake_timeout=settings.handshake_timeout,
                 user_timeout=settings.user_timeout,

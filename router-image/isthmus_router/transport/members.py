@@ -20,6 +20,7 @@ from isthmus_router.groups.certificates import misnamed, not_of_member
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
 from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, MemberInfo, PhysicalAddress
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.host_names import HostNames, domain
 from isthmus_router.places import Places
 from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.hello import (
@@ -128,6 +129,7 @@ class MemberConnections:
         self._all: dict[MemberConnection, None] = {}
         """The oldest first."""
         self._incoming = 0
+        self._host_names = HostNames()
         self._places = Places(settings.most_connections)
         self._handshakes = Handshakes[MemberConnection]()
         """Those of others that have not said who they are."""
@@ -271,6 +273,8 @@ class MemberConnections:
                 to.host,
                 to.port,
                 context,
+                names=self._host_names,
+                whose=domain(to.host),  # others state the names of members
                 connect_timeout=settings.connect_timeout,
                 handshake_timeout=settings.handshake_timeout,
                 user_timeout=settings.user_timeout,

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from isthmus_router.host_names import HostNames
 from isthmus_router.transport.connection import FrameConnection
 
 _BACKLOG = 1024
@@ -35,11 +36,13 @@ async def dial(
     port: int,
     context: ssl.SSLContext | None,
     *,
+    names: HostNames,
+    whose: str,
     connect_timeout: float,
     handshake_timeout: float,
     user_timeout: float,
 ) -> None:
-    """Connect to the first of the host's addresses that answers.
+    """Connect to the first of the host's addresses that answers; `names` looks it up as one of `whose` names.
 
     Raises OSError (TimeoutError, ssl.SSLError); ConnectionRefusedError only if every address refused.
     """
@@ -47,7 +50,7 @@ async def dial(
     errors: list[OSError] = []
     async with asyncio.timeout(connect_timeout):
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await names.look_up(host, port, whose)
         except ValueError as error:  # of IDNA; others may have announced anything
             raise OSError("not a host name") from error
     for family, kind, protocol, _, address in found:
