@@ -48,7 +48,10 @@ async def serve(settings: Settings) -> int:
     apart = cluster.apart()
     namespaces = Namespaces(apart, settings.watch_namespaces, reconciler.nudge)
     watchdog = Watchdog(
-        apart, reconciler, lambda: namespaces.readable if settings.watch_namespaces else [None]
+        apart,
+        reconciler,
+        lambda: namespaces.readable if settings.watch_namespaces else [None],
+        namespaces.discard,
     )
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)
     election = None

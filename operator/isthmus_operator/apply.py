@@ -434,7 +434,8 @@ class Applier:
                     self._accept(desired, await self._cluster.apply(filled(desired, live), seen=live))
                     return True
             except ApiError as error:
-                if error.status not in {404, 409}:
+                # Status 404 of a creation: there is no such namespace.
+                if error.status != 409 and (error.status != 404 or live is None):
                     raise
                 conflict = error
                 live = await self._judged(owner, identity(desired), None)

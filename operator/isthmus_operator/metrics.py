@@ -18,6 +18,10 @@ UNREADABLE = Gauge(
     "Namespaces of the installation that the operator may not read.",
 )
 WRITES = Counter("isthmus_operator_object_writes_total", "Objects applied or deleted.", ["kind", "action"])
+MISSED_DELETIONS = Counter(
+    "isthmus_operator_missed_deletions_total",
+    "Resources that the watchdog discarded because the watches had not delivered their deletion.",
+)
 API_REQUESTS = Counter(
     "isthmus_operator_api_requests_total", "Requests to the API server; code 0: no answer.", ["verb", "code"]
 )

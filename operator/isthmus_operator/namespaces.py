@@ -18,6 +18,7 @@ from kopf._cogs.structs import references
 from kopf._core.engines import indexing
 
 from .cluster import ApiError, Cluster
+from .deletions import Deletions
 from .metrics import UNREADABLE
 from .names import CHILD_KINDS
 from .resources import RESOURCE_KINDS
@@ -40,6 +41,7 @@ class Namespaces:
         self._names = tuple(names)
         self._lost = lost
         self._refused: set[str] = set()
+        self._deletions = Deletions()
         self.insights = references.Insights()
         """What kopf watches."""
         self.indexers = indexing.OperatorIndexers()
@@ -71,9 +73,12 @@ class Namespaces:
     def install(self) -> None:
         """Have kopf's watches use this object. kopf has no setting for it."""
 
-        async def watch(*, namespace: references.Namespace, **arguments: Any) -> AsyncIterator[Any]:
+        async def watch(
+            *, namespace: references.Namespace, resource: references.Resource, **arguments: Any
+        ) -> AsyncIterator[Any]:
+            stream = _continuous_watch(namespace=namespace, resource=resource, **arguments)
             try:
-                async for item in _continuous_watch(namespace=namespace, **arguments):
+                async for item in self._deletions.added(stream, resource, namespace):
                     yield item
             except errors.APIForbiddenError as error:
                 if namespace is None:
@@ -83,6 +88,11 @@ class Namespaces:
                 await asyncio.Event().wait()  # kopf cancels the watch
 
         watching.continuous_watch = watch
+
+    def discard(self, namespace: str, name: str, uid: str) -> None:
+        """Drop what the indices of kopf hold of an object."""
+        for indexer in self.indexers.values():
+            indexer.discard((references.NamespaceName(namespace), name, uid))
 
     async def run(self) -> None:
         """Have kopf watch refused namespaces again when the operator may read them."""
@@ -129,8 +139,7 @@ class Namespaces:
         """Drop what kopf holds of a namespace: it has no news of objects that were deleted meanwhile."""
         for indexer in self.indexers.values():
             for item in list(indexer.index[name]) if name in indexer.index else ():
-                metadata = item["metadata"]
-                indexer.discard((references.NamespaceName(name), metadata["name"], metadata["uid"]))
+                self.discard(name, item["metadata"]["name"], item["metadata"]["uid"])
 
     async def _refusal(self, namespace: str | None) -> str | None:
         """Return why the operator may not read a namespace, or None if it may. Raises ApiError for other failures."""

@@ -578,11 +578,13 @@ class Reconciliation:
         try:
             answer = await self._operator.cluster.apply(body, subresource="status")
         except ApiError as error:
-            if error.status in {404, 409}:
-                return  # deleted or replaced meanwhile; its event triggers the next look
+            if error.status == 409:
+                return  # replaced meanwhile; its event triggers the next look
             if not error.concerns_object:
                 raise
             self._refused.add(metadata["uid"], content, error)
+            if error.status == 404:
+                return  # deleted meanwhile; without its event, each look would write the status
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
             return

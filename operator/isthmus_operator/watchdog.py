@@ -3,14 +3,18 @@
 A watch can die silently and leave an operator that answers probes and does nothing. The watchdog lists
 the resources now and then and compares with what the watches have brought. A version that the watches
 have not brought by the next round means that they are dead, and the liveness probe fails.
+
+The watchdog also discards a resource that the operator holds and that two lists lack: it is deleted, and the watches
+have not delivered its deletion.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from . import metrics
 from .cluster import ApiError, Cluster, Manifest
 from .resources import RESOURCE_KINDS
 from .workers import Reconciler
@@ -19,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 30.0
 
+Place = tuple[str, str, str]
+"""Namespace, name and uid of a resource."""
 Versions = Mapping[tuple[str, str], str]
 """Kind and uid to resourceVersion."""
 
@@ -31,15 +37,22 @@ def missed(suspects: Versions, listed: Versions, watched: Versions) -> list[tupl
 
 
 class Watchdog:
-    """`trouble` says what is wrong, or is None. `namespaces` returns those that are watched; None is the cluster."""
+    """`trouble` says what is wrong, or is None. `namespaces` returns those that are watched; None is the cluster.
+    `discard` is called with the namespace, name and uid of a resource that is deleted."""
 
     def __init__(
-        self, cluster: Cluster, reconciler: Reconciler, namespaces: Callable[[], Sequence[str | None]]
+        self,
+        cluster: Cluster,
+        reconciler: Reconciler,
+        namespaces: Callable[[], Sequence[str | None]],
+        discard: Callable[[str, str, str], None],
     ) -> None:
         self._cluster = cluster
         self._reconciler = reconciler
         self._namespaces = namespaces
+        self._discard = discard
         self._suspects: dict[tuple[str, str], str] = {}
+        self._unlisted: set[Place] = set()
         self._dead: str | None = None
 
     @property
@@ -61,24 +74,45 @@ class Watchdog:
         if store is None:
             return
         listed: dict[tuple[str, str], str] = {}
+        complete: set[str | None] = set()
         for namespace in self._namespaces():
             try:
                 for kind in RESOURCE_KINDS:
                     async for page in self._cluster.pages(kind, namespace, metadata_only=True):
                         listed |= _versions(kind, page)
+                complete.add(namespace)
             except ApiError as error:
                 if error.status != 403 or namespace is None:
                     raise
                 logger.warning("watchdog: %s", error)  # it concerns this namespace alone
         watched: dict[tuple[str, str], str] = {}
+        unlisted: set[Place] = set()
         for namespace in store.namespaces():
             for manifest in store.resources(namespace):
                 watched |= _versions(manifest["kind"], [manifest])
+                name, uid = manifest["metadata"]["name"], manifest["metadata"]["uid"]
+                if not complete.isdisjoint({None, namespace}) and (manifest["kind"], uid) not in listed:
+                    unlisted.add((namespace, name, uid))
         lost = missed(self._suspects, listed, watched)
         self._dead = f"the watches have not delivered {len(lost)} objects" if lost else None
         if lost:
             logger.error("%s", self._dead)
         self._suspects = {key: version for key, version in listed.items() if watched.get(key) != version}
+        self._discard_deleted(unlisted & self._unlisted)
+        self._unlisted = unlisted
+
+    def _discard_deleted(self, places: Collection[Place]) -> None:
+        """Drop resources that the API server does not have."""
+        for place in places:
+            self._discard(*place)
+        metrics.MISSED_DELETIONS.inc(len(places))
+        if places:
+            logger.warning(
+                "watchdog: discarded %d deleted resources, whose deletion the watches had not delivered",
+                len(places),
+            )
+        for namespace in {namespace for namespace, _, _ in places}:
+            self._reconciler.nudge(namespace)
 
 
 def _versions(kind: str, manifests: Sequence[Manifest]) -> dict[tuple[str, str], str]:

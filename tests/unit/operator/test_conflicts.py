@@ -14,6 +14,7 @@ from tests.unit.operator.api_server import ApiServer, WholeApiServer, store_of
 from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
 
 from isthmus_operator.apply import Applier, Identity, Outcome, identity, owned
+from isthmus_operator.cluster import ApiError
 from isthmus_operator.fields import is_applied
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
@@ -412,3 +413,25 @@ async def test_a_foreign_secret_in_place_of_the_certificates_is_named(
     assert conditions["Configured"]["status"] == "False"
     assert f'Secret "{secret}"' in conditions["Configured"]["message"]
     assert f'rename {kind} "{name}"' in conditions["Configured"]["message"]
+
+
+async def test_nothing_is_created_again_and_again_in_a_namespace_that_does_not_exist() -> None:
+    tried: list[Identity] = []
+
+    class Missing(Api):
+        async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+            tried.append(identity(manifest))
+            raise ApiError(404, "NotFound", 'namespaces "net" not found')
+
+    api: Any = Missing()
+    owner, desired = OWNERS["payments"]
+    applier = Applier(api)
+    for _ in range(3):
+        outcome = await applier.converge(owner, desired, {}, ())
+        assert outcome.problems
+        assert not any(problem.transient for problem in outcome.problems)
+    assert tried
+    assert len(set(tried)) == len(tried)
+    due = applier.due(0.0)
+    assert due is not None
+    assert due > 20

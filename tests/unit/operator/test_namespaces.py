@@ -215,7 +215,7 @@ def reconciler() -> Any:
 
 
 async def test_the_watchdog_examines_namespaces_beside_one_that_it_may_not_read(reconciler: Any) -> None:
-    dog = Watchdog(Rights("b"), reconciler, lambda: ["b", "a"])  # type: ignore[arg-type]
+    dog = Watchdog(Rights("b"), reconciler, lambda: ["b", "a"], lambda *_: None)  # type: ignore[arg-type]
     await dog.check()
     await dog.check()
     assert dog.trouble == "the watches have not delivered 1 objects"

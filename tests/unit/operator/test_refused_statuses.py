@@ -125,6 +125,23 @@ async def test_a_status_that_the_api_server_fails_to_store_is_tried_again_alone_
     assert world.api.tried.count("bad") == 5
 
 
+async def test_a_status_of_a_resource_that_does_not_exist_is_tried_again_rarely(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operator still holds a resource whose deletion it has not received."""
+    world.api.error = ApiError(404, "NotFound", 'linkroutes.isthmus.dev "bad" not found')
+    for _ in range(10):
+        due = await world.look()
+        assert due is not None
+        assert due <= REFUSED_SECONDS
+        world.now += 1
+    assert world.api.tried.count("bad") == 1
+    assert "refused" not in caplog.text
+    world.now += REFUSED_SECONDS
+    await world.look()
+    assert world.api.tried.count("bad") == 2
+
+
 async def test_the_time_of_a_refused_condition_does_not_end_its_pause(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
