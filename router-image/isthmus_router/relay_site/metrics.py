@@ -96,6 +96,7 @@ def _of_the_site(family: _Families, figures: RelayFigures) -> Iterator[Metric]:
     events: dict[tuple[str, ...], float] = {(name,): count for name, count in figures.transport.items()}
     events["misdirected",] = member.misdirected_frames
     events["refused_frame",] = member.refused_frames
+    events["without_room",] = streams.without_room
     events["malformed_bridge",] = relay.malformed_frames
     yield family.counter("transport_events", "What went wrong with frames and connections.", events, "event")
     lookups: _ByLabels = {

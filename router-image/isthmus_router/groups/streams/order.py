@@ -9,6 +9,7 @@ from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams.repair import Repairs
+from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import Stream
@@ -35,14 +36,16 @@ class Order:
         stability: Stability,
         retained: dict[MemberId, Stream],
         senders: Senders,
+        room: Room,
     ) -> None:
         """`retained`: streams that keep what is stable; one that gets something back for its log is added."""
+        self._room = room
         self._site = site
         self._settings = settings
         self._stability = stability
         self._retained = retained
         self._user = user
-        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed, senders)
+        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed, senders, room)
         self.early = 0
         """Batches that wait for one before them, of all origins."""
         self.early_bytes = 0
@@ -50,27 +53,43 @@ class Order:
         """Of remote origins, not stable."""
         self.fresh = 0
         """Bytes delivered since positions were told."""
+        self.without_room = 0
+        """Batches that were not taken as there was no room for them, ever; they are requested again."""
         self._going_on: dict[MemberId, Stream] = {}
         """Streams that have more to deliver in further steps."""
         self.deadline = inf
 
-    def deliver(self, now: float, stream: Stream, batch: Batch) -> None:
-        """The next one is here."""
+    def has_room(self, now: float, stream: Stream, batch: Batch) -> bool:
+        """Return whether a batch of a stream is taken; if not, it is counted."""
+        if self._room.has(now, stream, batch.size):
+            return True
+        self.without_room += 1
+        return False
+
+    def deliver(self, now: float, stream: Stream, batch: Batch, *, own: bool = False) -> None:
+        """The next one is here; `own`: this member has published it."""
         stream.log.append(batch)
-        size = batch.size
-        stream.unstable_bytes += size
-        self.fresh += size
-        if stream.log.site != self._site:
-            self.remote_bytes += size
+        self._count(stream, batch, own=own)
+        self.fresh += batch.size
         self._stability.news[stream.origin] = stream
         self._user.delivered(now, batch)
+
+    def _count(self, stream: Stream, batch: Batch, *, own: bool = False) -> None:
+        """A batch that is not stable is in the log."""
+        size = batch.size
+        stream.unstable_bytes += size
+        if not own:
+            self._room.unstable_bytes += size
+        if stream.log.site != self._site:
+            self.remote_bytes += size
 
     def take_aside(self, now: float, stream: Stream, batch: Batch) -> bool:
         """Not the next one: keep it if it comes early, or is wanted back for the log."""
         number, settings = batch.number, self._settings
         if number < stream.log.next:
             if stream.fill:
-                stream.log.insert(batch)
+                if stream.log.insert(batch) and number > stream.stable:
+                    self._count(stream, batch)
                 self._retained[stream.origin] = stream
                 if stream.fill_search:
                     self.repairs.progress(now, stream.fill_search)
@@ -105,6 +124,9 @@ class Order:
                 self.deadline = min(self.deadline, now + STEP_SECONDS)
                 break
             if batch := self.pop_early(stream, at):
+                if not self.has_room(now, stream, batch):
+                    self.repairs.lacking(now, stream)
+                    break
                 left -= batch.size + batch.count * MESSAGE_COST + BATCH_COST
                 self.deliver(now, stream, batch)
                 continue

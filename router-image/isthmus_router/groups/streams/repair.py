@@ -16,6 +16,7 @@ from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams.log import Skipped
+from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.search import Search
 from isthmus_router.groups.streams.senders import MOST_STEP, Senders
 from isthmus_router.groups.streams.stream import Stream
@@ -54,8 +55,10 @@ class Repairs:
         give_up: _GiveUp,
         relayed: Callable[[MemberId], float],
         senders: Senders,
+        room: Room,
     ) -> None:
         self._senders = senders
+        self._room = room
         self._site = site
         self._settings = settings
         self._port = port
@@ -223,6 +226,9 @@ class Repairs:
         holes = stream.holes()
         if not holes:
             stream.search = None
+            return
+        if not self._room.has(now, stream):
+            search.asked(now, self._settings.repair_longest)
             return
         first, last = holes[0]
         search.first = first

@@ -14,6 +14,7 @@ from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams import wire
 from isthmus_router.groups.streams.log import Log
 from isthmus_router.groups.streams.order import Order
+from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
@@ -59,7 +60,10 @@ class Streams:
         self._retained: dict[MemberId, Stream] = {}
         """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
         self._senders = Senders(self_id, site)
-        self._order = Order(site, settings, port, user, rng, self._stability, self._retained, self._senders)
+        self._room = Room(settings, self._streams)
+        self._order = Order(
+            site, settings, port, user, rng, self._stability, self._retained, self._senders, self._room
+        )
         self._repairs = self._order.repairs
         self._owed: dict[MemberId, dict[MemberId, Stream]] = {}
         """To whom what position is told at the end of the turn."""
@@ -113,6 +117,7 @@ class Streams:
             self._order.early_bytes,
             self._repairs.asked,
             self._repairs.answered,
+            self._order.without_room,
         )
 
     def publish(
@@ -122,7 +127,7 @@ class Streams:
         own = self._own
         batch = make_batch(self.self_id, own.log.next, own.log.messages, self.site, targets, messages)
         self._port.send_all(now, Kind.BATCH, batch.encoded)
-        self._order.deliver(now, own, batch)
+        self._order.deliver(now, own, batch, own=True)
         return batch.number
 
     def accept(self, now: float, batch: Batch, source: MemberId | None, *, disseminate: bool = False) -> bool:
@@ -146,6 +151,8 @@ class Streams:
         if not stream.log.site:
             self._assign(stream, batch.site)
         number, log = batch.number, stream.log
+        if number >= log.next and stream.started and not self._order.has_room(now, stream, batch):
+            return False
         if number in stream.early or (number != log.next and not self._order.take_aside(now, stream, batch)):
             return False
         if disseminate:
@@ -507,6 +514,8 @@ class Streams:
         if lowest > stream.stable:
             room = self.room
             settled = stream.settle(lowest)
+            if stream is not self._own:
+                self._room.unstable_bytes -= settled
             if stream.log.site != self.site:
                 self._order.remote_bytes -= settled
             self._trim(stream)

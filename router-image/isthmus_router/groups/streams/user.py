@@ -22,6 +22,8 @@ class StreamsSettings:
     window_bytes: int = 8 * MEBIBYTE
     """Own batches that not everyone has yet, at most; of remote origins' together before they are acknowledged
     only when everyone has them."""
+    windows_together: int = 32
+    """Batches of all other members and sites together that not everyone has yet, in windows of `window_bytes`."""
     early_batches: int = 4_096
     """Kept ahead of a missing one, over all origins."""
     early_bytes: int = 32 * MEBIBYTE
@@ -62,6 +64,8 @@ class StreamsSnapshot(NamedTuple):
     """Requests for what was missing here."""
     repairs_answered: int
     """Batches given to others."""
+    without_room: int = 0
+    """Batches of others that were not taken, as too many of them or of all were not stable."""
 
 
 class StreamsUser(Protocol):
