@@ -14,14 +14,22 @@ knows whether it had it before (docs/relay.md).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from isthmus_router.groups.frames import FrameError, check_numbers
 from isthmus_router.groups.identity import MemberId
 
 _FIXED = struct.Struct(">16sQQIBBH")
+_SITE_LENGTH, _TARGETS = _FIXED.size - 4, _FIXED.size - 3
+"""Where these bytes are."""
+_ALL_SITES = 255
+"""In place of the number of targets."""
+_SITE_NAME = re.compile(rb"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""As the configuration allows it."""
 MOST_MESSAGES = 1_000
 """That a member publishes in one batch."""
 BATCH_BYTES = 64 * 1024
@@ -46,7 +54,7 @@ class GroupMessage(NamedTuple):
 class Batch:
     """Immutable; `encoded` is the whole as it travels behind a frame's header."""
 
-    __slots__ = ("_at", "count", "encoded", "first", "number", "origin", "site", "targets")
+    __slots__ = ("_at", "count", "encoded", "first", "number", "origin", "site")
 
     def __init__(
         self,
@@ -55,10 +63,10 @@ class Batch:
         first: int,
         count: int,
         site: str,
-        targets: tuple[str, ...] | None,
         encoded: bytes,
         at: int,
     ) -> None:
+        """`at`: where the addresses begin."""
         self.origin = origin
         self.number = number
         self.first = first
@@ -66,8 +74,6 @@ class Batch:
         self.count = count
         self.site = site
         """Of the origin."""
-        self.targets = targets
-        """Sites that it is for; None: all. Everyone in the origin's own site gets it anyway."""
         self.encoded = encoded
         self._at = at
 
@@ -76,9 +82,21 @@ class Batch:
         """Bytes that it takes."""
         return len(self.encoded)
 
+    @property
+    def targets(self) -> tuple[str, ...] | None:
+        """Sites that it is for; None: all. Everyone in the origin's own site gets it anyway.
+
+        Decoded on demand: members retain many batches, and names take more memory than their bytes.
+        """
+        data = self.encoded
+        if data[_TARGETS] == _ALL_SITES:
+            return None
+        return _targets(data[_FIXED.size + data[_SITE_LENGTH] : self._at])
+
     def is_for(self, site: str) -> bool:
         """Whether its messages go to that site."""
-        return self.targets is None or site in self.targets
+        targets = self.targets
+        return targets is None or site in targets
 
     def messages(self) -> Iterator[GroupMessage]:
         """What it carries, in order."""
@@ -142,7 +160,13 @@ def make_batch(
     site_name = site.encode()
     head = [
         _FIXED.pack(
-            origin, number, first, count, len(site_name), 255 if targets is None else len(targets), len(index)
+            origin,
+            number,
+            first,
+            count,
+            len(site_name),
+            _ALL_SITES if targets is None else len(targets),
+            len(index),
         ),
         site_name,
     ]
@@ -155,7 +179,7 @@ def make_batch(
         head += (len(text).to_bytes(2, "big"), text)
     payloads = [message.payload for message in messages]
     head += (struct.pack(f">{count}I", *map(len, payloads)), struct.pack(f">{count}H", *indices))
-    return Batch(origin, number, first, count, site, targets, b"".join(head + payloads), at)
+    return Batch(origin, number, first, count, site, b"".join(head + payloads), at)
 
 
 def decode_batch(data: bytes, offset: int = 0) -> Batch:
@@ -165,22 +189,41 @@ def decode_batch(data: bytes, offset: int = 0) -> Batch:
         at = offset + _FIXED.size
         site = data[at : at + site_length].decode()
         at += site_length
-        targets: tuple[str, ...] | None = None
-        if target_count != 255:
-            names: list[str] = []
+        if target_count != _ALL_SITES:
+            first_target = at
             for _ in range(target_count):
-                length = data[at]
-                names.append(data[at + 1 : at + 1 + length].decode())
-                at += 1 + length
-            targets = tuple(names)
+                at += 1 + data[at]
+            _check_targets(data[first_target:at])
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise FrameError(f"malformed batch: {error}") from error
     check_numbers(number, first)
     if number < 1:
         raise FrameError(f"batch number {number}")
-    batch = Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)
+    batch = Batch(MemberId(origin), number, first, count, site, data[offset:], at - offset)
     batch.check()
     return batch
+
+
+@lru_cache(maxsize=64)
+def _targets(names: bytes) -> tuple[str, ...]:
+    """As they travel: the length of each, and its text."""
+    return tuple(name.decode() for name in _split(names))
+
+
+@lru_cache(maxsize=64)
+def _check_targets(names: bytes) -> None:
+    """Raises FrameError."""
+    for name in _split(names):
+        if not _SITE_NAME.fullmatch(name):
+            raise FrameError(f"batch for a site whose name no site can have, of {len(name)} bytes")
+
+
+def _split(names: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(names):
+        end = at + 1 + names[at]
+        yield names[at + 1 : end]
+        at = end
 
 
 def encode_message(message: GroupMessage) -> bytes:

@@ -18,6 +18,10 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.settings import RelaySettings
 
 MOST_REMEMBERED = 4_096
+"""Dropped batches of one origin,"""
+MOST_REMEMBERED_TOGETHER = 65_536
+"""and of all."""
+_ALL_SITES = -1
 
 
 class _Kept(NamedTuple):
@@ -25,10 +29,20 @@ class _Kept(NamedTuple):
     since: float
     messages: int
     size: int
-    targets: tuple[str, ...] | None
+    batch: Batch
+    """The streams have it for at least as long."""
 
     def is_for(self, site: str) -> bool:
-        return self.targets is None or site in self.targets
+        return self.batch.is_for(site)
+
+
+class _Gone(NamedTuple):
+    """A batch that was dropped."""
+
+    number: int
+    messages: int
+    sites: int
+    """Bits of the sites, of those that were configured, that it was for; all bits: of any."""
 
 
 class Backlog(NamedTuple):
@@ -107,8 +121,12 @@ class Buffer:
         self._waiting: dict[str, _Waiting] = {}
         self.contacted: set[str] = set()
         """Sites that have been relayed to before: they miss what is gone."""
-        self._gone: dict[MemberId, deque[_Kept]] = {}
+        self._gone: dict[MemberId, deque[_Gone]] = {}
         """What was dropped last: whether it was for a site is not known otherwise."""
+        self._remembered = 0
+        """Batches in it."""
+        self._bits: dict[str, int] = {}
+        """Of sites that are, or were, configured."""
         self.dropped: Counter[str] = Counter()
         """Messages for a site that were dropped, ever."""
         self.messages = 0
@@ -121,6 +139,7 @@ class Buffer:
         self.acked = {site: self.acked.get(site, {}) for site in settings.sites}
         self._waiting = {site: self._waiting[site] for site in settings.sites if site in self._waiting}
         for site in settings.sites:
+            self._bits.setdefault(site, 1 << len(self._bits))
             if site not in self._waiting:
                 self._waiting[site] = _Waiting()
                 for origin, kept in self._kept.items():
@@ -154,7 +173,7 @@ class Buffer:
         newer: list[_Kept] = []
         first, last = (kept[0].number, kept[-1].number) if kept else (inf, inf)
         for batch in batches:
-            entry = _Kept(batch.number, now, batch.count, batch.size, batch.targets)
+            entry = _Kept(batch.number, now, batch.count, batch.size, batch)
             if relayed < batch.number < first:
                 older.append(entry)
             elif batch.number > last:
@@ -206,7 +225,7 @@ class Buffer:
         for origin in gone:
             self.forget(origin)
             self._dropped.pop(origin, None)
-            self._gone.pop(origin, None)
+            self._remembered -= len(self._gone.pop(origin, ()))
             for numbers in self.acked.values():
                 numbers.pop(origin, None)
 
@@ -216,9 +235,10 @@ class Buffer:
         gone = self._gone.get(origin)
         if not gone or gone[-1].number < from_number:
             return 0, 0
+        bit = self._bits.get(site, 0)
         for entry in gone:
             if from_number <= entry.number < end:
-                counts[not entry.is_for(site)] += entry.messages
+                counts[not entry.sites & bit] += entry.messages
         return counts[0], counts[1]
 
     def on_time(self, now: float, reachable: Callable[[str], bool]) -> None:
@@ -269,11 +289,27 @@ class Buffer:
         for site, numbers in self.acked.items():
             if entry.is_for(site) and numbers.get(origin, 0) < entry.number:
                 self.dropped[site] += entry.messages
-        self._gone.setdefault(origin, deque(maxlen=MOST_REMEMBERED)).append(entry)
+        self._remember(origin, entry)
         self._dropped[origin] = entry.number
         for waiting in self._waiting.values():
             waiting.remove(origin, entry.number)
         self._trim(origin)
+
+    def _remember(self, origin: MemberId, entry: _Kept) -> None:
+        targets, sites = entry.batch.targets, _ALL_SITES
+        if targets is not None:
+            sites = sum({self._bits[site] for site in targets if site in self._bits})
+        gone = self._gone.setdefault(origin, deque())
+        gone.append(_Gone(entry.number, entry.messages, sites))
+        self._remembered += 1
+        if len(gone) > MOST_REMEMBERED:
+            gone.popleft()
+            self._remembered -= 1
+        elif self._remembered > MOST_REMEMBERED_TOGETHER:
+            most = max(self._gone.values(), key=len)
+            for _ in range((len(most) + 1) // 2):
+                most.popleft()
+                self._remembered -= 1
 
     def _trim(self, origin: MemberId) -> None:
         kept, relayed = self._kept.get(origin), self.relayed(origin)

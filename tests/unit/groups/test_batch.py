@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -83,3 +84,36 @@ def test_what_is_cut_or_changed_is_refused_before_its_messages_are_taken_out() -
         except FrameError:
             continue
         assert len(list(batch.messages())) == batch.count
+
+
+@pytest.mark.parametrize(
+    "targets", [None, (), ("sfo",), ("a", "b-1", "x" * 63), tuple(f"s{n}" for n in range(254))]
+)
+def test_targets_survive_the_wire(targets: tuple[str, ...] | None) -> None:
+    batch = make_batch(ORIGIN, 1, 0, "nyc", targets, [GroupMessage("a", b"1")])
+    for each in (batch, decode_batch(b"header" + batch.encoded, 6)):
+        assert each.targets == targets
+        assert each.is_for("sfo") == (targets is None or "sfo" in targets)
+        assert list(each.messages()) == [GroupMessage("a", b"1")]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "SFO", "-a", "a b", "s\u00fcd", "\U0001f310"])
+def test_a_batch_for_a_site_that_no_configuration_names_is_refused(name: str) -> None:
+    batch = make_batch(ORIGIN, 1, 0, "nyc", ("sfo", name), [GroupMessage("a", b"1")])
+    with pytest.raises(FrameError, match="no site can have"):
+        decode_batch(batch.encoded)
+
+
+def test_targets_of_retained_batches_take_no_memory_of_their_own() -> None:
+    encoded = [
+        make_batch(
+            ORIGIN, number, 0, "nyc", tuple(f"{number}-{n}" for n in range(254)), [GroupMessage("a", b"")]
+        ).encoded
+        for number in range(1, 301)
+    ]
+    tracemalloc.start()
+    batches = [decode_batch(each) for each in encoded]
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert batches[299].is_for("300-7")
+    assert used < 300 * 3_000

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
+from isthmus_router.groups.batch import Batch, GroupMessage, decode_batch, make_batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.buffer import Backlog, Buffer
 from isthmus_router.relay.settings import RelaySettings, RemoteSite
@@ -46,6 +46,29 @@ def test_a_site_that_comes_later_is_behind_by_all_that_is_kept() -> None:
     assert buffer.backlog(10.0, "lon") == buffer.backlog(10.0, "sfo") == Backlog(2, buffer.bytes, 8.0)
     buffer.configure(settings("lon"))
     assert buffer.backlog(10.0, "lon").messages == 2
+
+
+def test_of_dropped_batches_numbers_and_sites_are_remembered_within_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("isthmus_router.relay.buffer.MOST_REMEMBERED", 400)
+    monkeypatch.setattr("isthmus_router.relay.buffer.MOST_REMEMBERED_TOGETHER", 6_000)
+    buffer = Buffer(settings("sfo", "lon", most=1))
+    origins = [MemberId(number.to_bytes(16)) for number in range(1, 21)]
+    sites = tuple(f"{number}-{'x' * 50}" for number in range(250))
+    for origin in origins:
+        for number in range(1, 500):
+            targets = (*sites[number % 5 :], *(("sfo",), ("lon",), ("sfo", "sfo"))[number % 3])
+            encoded = batch(origin, number).encoded if number % 64 else batch(origin, number, targets).encoded
+            buffer.take(1.0, decode_batch(encoded))
+    last, end = origins[-1], 499
+    assert sum(len(gone) for gone in buffer._gone.values()) <= 6_000
+    dropped = {number: (("sfo",), ("lon",), ("sfo",))[number % 3] for number in range(64, end, 64)}
+    late = range(end - 200, end)
+    lost = sum("sfo" in dropped.get(number, ("sfo",)) for number in late)
+    assert buffer.gone("sfo", last, late.start, end) == (lost, 200 - lost)
+    buffer.forget_all(origins)
+    assert buffer._remembered == 0
 
 
 @pytest.mark.parametrize("seed", range(60))
