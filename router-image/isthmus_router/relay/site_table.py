@@ -2,6 +2,9 @@
 
 SITES: `[epoch number, epoch coordinator, version, [[host, port] ...], [[site, state, [view ...]] ...]]`; without the
 last field it is the answer of who has got that version. Reports of former relays count until a present one tells.
+
+A member that is no relay yet may be one in a view that is still to come, so a few reports of such members are retained.
+Whoever is not answered reports again after a second, and nothing is lost by a refusal.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from typing import NamedTuple
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
-from isthmus_router.groups.views import View, ViewId
+from isthmus_router.groups.membership.numbers import FIRST_CREDIT
+from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 from isthmus_router.relay.messages import (
     a,
     as_endpoints,
     as_id,
     as_list,
     as_name,
+    as_number,
     as_view,
     endpoint_fields,
     view_fields,
@@ -25,6 +30,10 @@ from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.sites import RANK, GlobalView, SiteReport, SiteState, global_view, newest
 
 MOST_SITES = 256
+MOST_AHEAD = 4
+"""Reports that are retained of members that are no relays yet."""
+MOST_FORMER = 4
+"""Reports that are retained of relays that have left."""
 
 
 class Told(NamedTuple):
@@ -62,12 +71,26 @@ def as_told(body: list[object]) -> Told | None:
         state = a(str, state)
         if state not in RANK:
             raise FrameError(f"unknown state of a site: {state}")
-        reports.append(
-            SiteReport(as_name(site), SiteState(state), tuple(as_view(view) for view in as_list(views)))
-        )
+        reports.append(SiteReport(as_name(site), SiteState(state), _as_views(views)))
     return Told(
-        ViewId(a(int, number), as_id(coordinator)), a(int, version), as_endpoints(endpoints), tuple(reports)
+        ViewId(as_number(number), as_id(coordinator)),
+        as_number(version),
+        as_endpoints(endpoints),
+        tuple(reports),
     )
+
+
+def _as_views(value: object) -> tuple[View, ...]:
+    """Of one site, with as many members as relays count. Raises FrameError."""
+    views: list[View] = []
+    members = 0
+    for each in as_list(value, 0, MOST_MEMBERS):
+        view = as_view(each)
+        members += len(view.ids)
+        if members > MOST_MEMBERS:
+            raise FrameError(f"site with more than {MOST_MEMBERS} members")
+        views.append(view)
+    return tuple(views)
 
 
 class SiteTable:
@@ -103,7 +126,14 @@ class SiteTable:
 
     def may_tell(self, member: MemberId, told: Told, view: View) -> bool:
         """Whether it is a relay, or may be one in a view that is still to come."""
-        return member in self._oldest or (member in view and told.epoch > view.id)
+        if told.epoch.number > view.id.number + FIRST_CREDIT:
+            return False
+        if member in self._oldest:
+            return True
+        if member not in view or told.epoch <= view.id:
+            return False
+        ahead = self._told.keys() - self._former
+        return member in ahead or len(ahead.difference(self._oldest)) < MOST_AHEAD
 
     def take(self, relay: MemberId, told: Told, view: View) -> dict[str, SiteState]:
         """What a relay tells; sites whose state is new, with that. Whether it is newer is seen here."""
@@ -120,10 +150,17 @@ class SiteTable:
     def _merge(self, view: View) -> dict[str, SiteState]:
         # What another member tells is kept if it is a relay in a view that is still to come.
         present = {relay: self._told[relay] for relay in self._relays if relay in self._told}
-        if present:
-            self._told = {
-                relay: told for relay, told in self._told.items() if relay in present or told.epoch > view.id
-            }
+        here = set(view.ids)
+        self._told = {
+            relay: told
+            for relay, told in self._told.items()
+            if relay in present
+            or (relay in here and (not present or told.epoch > view.id))
+            or (relay in self._former and not present)
+        }
+        gone = [relay for relay in self._told if relay not in here]
+        for relay in gone[:-MOST_FORMER]:
+            del self._told[relay]
         reports: dict[str, list[SiteReport]] = {}
         former = {relay: told for relay, told in self._told.items() if relay in self._former}
         for told in (present or former).values():
