@@ -96,7 +96,23 @@ class _Allowance:
 def _cut(value: object) -> object:
     if isinstance(value, str) and len(value) > _LONGEST_FIELD:
         return f"{value[:_LONGEST_FIELD]}... ({len(value)} characters)"
+    if isinstance(value, (list, tuple)):
+        return _cut_list(value)
     return value
+
+
+def _cut_list(values: Sequence[object]) -> list[object]:
+    """The first ones, with as many characters as a text may have, and how many there are."""
+    kept: list[object] = []
+    left = _LONGEST_FIELD
+    for value in values:
+        cut = value if isinstance(value, (int, float)) or value is None else _cut(str(value))
+        left -= len(str(cut)) + 1
+        if left < 0 and kept:
+            kept.append(f"... ({len(values)} entries)")
+            break
+        kept.append(cut)
+    return kept
 
 
 def _in_words(value: object) -> object:

@@ -69,6 +69,22 @@ def test_what_a_peer_calls_something_does_not_fill_the_log(log: RouterLog, strea
     assert len(stream.getvalue()) < 2500
 
 
+def test_lists_of_what_peers_call_themselves_do_not_fill_the_log(log: RouterLog, stream: io.StringIO) -> None:
+    names = [f"m{number}" for number in range(3)]
+    logger = logging.getLogger("RELAY")
+    logger.info("view installed", extra={"members": names, "numbers": (1, 2), "nothing": []})
+    logger.info("view installed", extra={"members": ["x" * 200] * 1_000})
+    logger.info("view installed", extra={"members": ["x" * 16_000, "a"]})
+    logger.info("view installed", extra={"members": [names * 10_000]})
+    first, second, third, fourth = lines(stream)
+    assert (first["members"], first["numbers"], first["nothing"]) == (names, [1, 2], [])
+    assert second["members"] == ["x" * 200] * 9 + ["... (1000 entries)"]
+    assert third["members"] == ["x" * 2000 + "... (16000 characters)", "... (2 entries)"]
+    assert "characters)" in str(fourth["members"])
+    assert all(len(str(record[2])) < 2_500 for record in log.recent(None))
+    assert all(len(line) < 2_500 for line in stream.getvalue().splitlines())
+
+
 def test_exceptions_stay_on_one_line(log: RouterLog, stream: io.StringIO) -> None:
     try:
         raise ValueError("broken\nhere")
