@@ -79,6 +79,11 @@ class Stream:
         return self.log.next - 1
 
     @property
+    def is_unused(self) -> bool:
+        """Whether no batch of it has come."""
+        return self.log.next == 1 and not self.early
+
+    @property
     def settled(self) -> bool:
         """Whether all of it that is here is stable, and nothing is missing."""
         return self.position <= self.stable and not self.early and self.target < self.log.next

@@ -19,12 +19,14 @@ from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsSnapshot, StreamsUser
-from isthmus_router.groups.views import View
+from isthmus_router.groups.views import MOST_MEMBERS, View
 
 MOST_UNKNOWN = 256
 """Streams of another site of which it is not known where they begin."""
 UNKNOWN_SECONDS = 60.0
-"""For it to be found out."""
+"""For it to be found out. The stream of a member that has left without a batch is forgotten as early."""
+MOST_GONE = MOST_MEMBERS
+"""Streams of members that have left without a batch."""
 _PRESSED = 8
 """Positions are told early when so large a part (1/n) of the window has come since."""
 
@@ -158,6 +160,9 @@ class Streams:
         if disseminate:
             self._port.send_all(now, Kind.BATCH, batch.encoded)
         if number == log.next:
+            if number == 1 and stream.forget_at < math.inf:
+                # If the member comes back, its batches are not to be delivered twice.
+                stream.forget_at = now + self._settings.linger
             self._order.deliver(now, stream, batch)
             if stream.search:
                 self._repairs.progress(now, stream.search)
@@ -228,12 +233,16 @@ class Streams:
         if ids and site not in self._met:
             self._met.add(site)
             self._older.extend(member for member in ids if member not in self._streams)
+        ids = frozenset(ids)
         for stream in self._streams.values():
             if stream.log.site == site:
                 if stream.origin in ids:
                     stream.forget_at = math.inf
                 elif stream.forget_at == math.inf:
-                    stream.forget_at = now + self._settings.linger
+                    linger = self._settings.linger
+                    if site == self.site and stream.is_unused:
+                        linger = min(linger, UNKNOWN_SECONDS)
+                    stream.forget_at = now + linger
                     self._forget_at = min(self._forget_at, stream.forget_at)
 
     def configure(self, now: float, settings: StreamsSettings) -> None:
@@ -254,6 +263,7 @@ class Streams:
             if stream and not stream.started:
                 self._begin(now, stream, 1, 0)
         self.site_view(now, self.site, view.ids)
+        self._forget_oldest()
         self._stability.view_installed(now, view.coordinator.id, self._others)
         here = set(view.ids)
         for stream in self._streams.values():
@@ -477,15 +487,33 @@ class Streams:
             if stream.log.count:
                 stream.forget_at = now + self._settings.linger
                 continue
-            self._order.forget(stream)
-            del self._streams[stream.origin]
-            self._assign(stream, "")
-            self._older.append(stream.origin)
-            self._stability.forget(stream)
-            self._repairs.forget(stream)
-            self._unheld.pop(stream.origin, None)
-            self._retained.pop(stream.origin, None)
+            self._drop(stream)
         self._forget_at = min((stream.forget_at for stream in self._streams.values()), default=math.inf)
+
+    def _forget_oldest(self) -> None:
+        """Those that have left, where more are remembered than may be: members of a view may be invented."""
+        gone = [
+            stream
+            for stream in self._streams.values()
+            if stream.log.site == self.site and stream.forget_at < math.inf and not stream.log.count
+        ]
+        unused = [stream for stream in gone if stream.is_unused]
+        for streams, most in ((unused, MOST_GONE), (gone, self._settings.most_streams)):
+            if len(streams) > most:
+                streams.sort(key=lambda stream: stream.forget_at)
+                for stream in streams[:-most]:
+                    if stream.origin in self._streams:
+                        self._drop(stream)
+
+    def _drop(self, stream: Stream) -> None:
+        self._order.forget(stream)
+        del self._streams[stream.origin]
+        self._assign(stream, "")
+        self._older.append(stream.origin)
+        self._stability.forget(stream)
+        self._repairs.forget(stream)
+        self._unheld.pop(stream.origin, None)
+        self._retained.pop(stream.origin, None)
 
     def _on_positions(self, now: float, sender: MemberId, body: bytes | memoryview) -> None:
         for origin, number in wire.decode_positions(body):

@@ -9,8 +9,11 @@ from tests.unit.groups.streams.site import Site
 
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError, Kind, encode_frame
+from isthmus_router.groups.identity import MemberInfo, member_id
+from isthmus_router.groups.streams.streams import MOST_GONE, UNKNOWN_SECONDS
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.streams.wire import Stable, Start, encode_stable
+from isthmus_router.groups.views import View, ViewId
 
 
 def test_everyone_delivers_in_order_and_nothing_is_kept() -> None:
@@ -220,6 +223,41 @@ def test_streams_of_those_who_left_are_forgotten_later() -> None:
     site.run(20)
     assert last.id not in first.streams.origins()
     assert last.id not in second.streams.origins()
+
+
+def test_streams_of_invented_members_are_few_and_are_forgotten_early() -> None:
+    site = Site(3, settings=StreamsSettings(linger=3_600.0))
+    first, second, last = site.members
+    last.publish()
+    site.run(0.5)
+    for number in range(20):
+        invented = [MemberInfo(member_id(site.random.randbytes(16)), f"x{each}", ()) for each in range(1_000)]
+        members = [MemberInfo(member.id, member.name, ()) for member in (first, second)]
+        view = View(ViewId(10 + number, first.id), (*members, *invented))
+        first.streams.view_installed(site.now, view)
+        first.streams.flush(site.now)
+        assert first.streams.snapshot().streams <= 3 + 1_000 + MOST_GONE
+    site.install([first, second])
+    assert first.streams.snapshot().streams <= 3 + MOST_GONE
+    site.run(UNKNOWN_SECONDS + 1)
+    assert first.streams.snapshot().streams == 3
+    site.install([first, second, last])
+    last.publish()
+    site.run(1)
+    assert first.got[last.id] == [1, 2]
+
+
+def test_a_member_that_publishes_as_it_leaves_and_comes_back_is_not_delivered_twice() -> None:
+    site = Site(3, settings=StreamsSettings(linger=3_600.0))
+    first, second, last = site.members
+    site.install([first, second])
+    last.publish()
+    site.run(UNKNOWN_SECONDS + 10)
+    assert first.got[last.id] == [1]
+    site.install([first, second, last])
+    last.publish()
+    site.run(1)
+    assert first.got[last.id] == second.got[last.id] == [1, 2]
 
 
 def test_they_are_not_while_another_site_is_to_get_something_of_them() -> None:
