@@ -171,6 +171,7 @@ class AddressCache:
         for address in addresses:
             self._there.setdefault(address, {})[member] = None
         entry.addresses = addresses
+        entry.lost = {address: at for address, at in entry.lost.items() if address in addresses}
 
     def _touch(self, now: float, member: MemberId) -> None:
         self._removable.pop(member, None)

@@ -65,6 +65,20 @@ def test_another_interface_is_used_when_one_fails() -> None:
     assert choice(cache, ADA) == Q, "what works is not left for what might be better"
 
 
+def test_addresses_that_a_member_has_no_longer_are_not_remembered_as_lost() -> None:
+    cache = make_cache()
+    cache.learn(0.0, ADA, (P,), own_word=True)
+    for port in range(1, 1_001):
+        there = PhysicalAddress("10.0.0.9", port)
+        cache.lost(float(port), choice(cache, ADA) or P)
+        cache.learn(float(port), ADA, (there, P), own_word=False)
+        assert choice(cache, ADA) == there
+        cache.lost(float(port), P)
+    entry = cache.get(ADA)
+    assert entry is not None
+    assert len(entry.lost) <= len(entry.addresses) == 2
+
+
 def test_when_all_fail_others_are_believed() -> None:
     cache = make_cache()
     cache.learn(0.0, ADA, (P,), own_word=True)
