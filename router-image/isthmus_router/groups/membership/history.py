@@ -16,6 +16,9 @@ LENGTH = 8
 MOST_STEPS = 256
 """In INSTALL: those that members of several parts have missed."""
 
+MOST_POOL_MEMBERS = 65_536
+"""In all views that a leader learns of for one change of view. Further steps are ignored."""
+
 
 class Step(NamedTuple):
     """From a view to the next."""
@@ -46,12 +49,15 @@ class Pool:
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self._steps: dict[ViewId, Step] = {}
         self._by_base: dict[ViewId, list[Step]] = {}
+        self._members = 0
         self.add(steps)
 
     def add(self, steps: Iterable[Step]) -> None:
         """Steps that somebody has taken."""
         for step in steps:
-            if step.view.id not in self._steps:
+            members = self._members + len(step.view.ids)
+            if step.view.id not in self._steps and members <= MOST_POOL_MEMBERS:
+                self._members = members
                 self._steps[step.view.id] = step
                 for base in set(step.bases):
                     self._by_base.setdefault(base, []).append(step)

@@ -161,9 +161,9 @@ class Leader:
         if any(self._info.id in step.view and not self._agreements.cover(step.view) for step in agree.steps):
             raise FrameError("AGREE with a view that this member has not agreed to")
         self.numbers.raise_to(now, agree.highest, joins=False)
-        current.pool.add(agree.steps)
+        current.learn(sender, agree)
         if agree.agreed:
-            current.agreed[sender] = agree
+            current.agree(sender, agree)
             current.asked.discard(sender)
             self._ask_newcomers(now, current)
             return self._completed(now)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from random import Random
 
 from isthmus_router.groups.identity import MemberId, MemberInfo
-from isthmus_router.groups.membership.history import Step
+from isthmus_router.groups.membership.history import MOST_POOL_MEMBERS, Step
 from isthmus_router.groups.membership.port import MembershipSettings
 from isthmus_router.groups.views import View
 
@@ -103,7 +103,9 @@ class Merging:
 
     def add(self, coordinator: MemberId, steps: tuple[Step, ...]) -> None:
         """A part that is to be led by this one."""
-        if coordinator in self.parts or len(self.parts) < _MOST_PARTS:
+        others = {part: its for part, its in self.parts.items() if part != coordinator}
+        members = sum(len(step.view.ids) for its in (steps, *others.values()) for step in its)
+        if len(others) < _MOST_PARTS and members <= MOST_POOL_MEMBERS:
             self.parts[coordinator] = steps
 
     def drop(self, members: Iterable[MemberId]) -> None:

@@ -47,6 +47,9 @@ MOST_STEP_VALUES = MOST_VIEW_VALUES - MOST_VALUES
 MOST_MEMBERS_VALUES = MOST_VIEW_VALUES - 4_096
 """Of all members of a view; there is room in a frame for the identities of more views than a leader knows."""
 
+MOST_STATE_BYTES = 300_000
+"""Of an answer to a proposal: positions of all streams that a member remembers."""
+
 
 class Propose(NamedTuple):
     """The view that is to be next; members' present views should be among `known`."""
@@ -161,6 +164,8 @@ def decode_propose(frame: bytes) -> Propose:
 
 def decode_agree(frame: bytes) -> Agree:
     proposal, agreed, installed, highest, steps, state, *_ = decode_body(frame, fields=6)
+    if len(_typed(state, bytes)) > MOST_STATE_BYTES:
+        raise FrameError(f"AGREE with a state of {len(_typed(state, bytes))} bytes")
     return Agree(
         _view_id(proposal),
         agreed is True,

@@ -10,6 +10,9 @@ from isthmus_router.groups.membership.history import Pool, Step
 from isthmus_router.groups.membership.messages import Agree
 from isthmus_router.groups.views import View, ViewId
 
+MOST_STATES_BYTES = 32 << 20
+"""Of all answers. Members whose states are ignored report the same after the change of view."""
+
 
 @dataclass(slots=True)
 class Round:
@@ -30,11 +33,31 @@ class Round:
     asked: set[MemberId] = field(default_factory=set)
     """Newcomers to which it is sent, and that have not answered."""
     agreed: dict[MemberId, Agree] = field(default_factory=dict)
+    """Without steps, which are in the pool; with the states of those that have a view."""
+    answered: set[tuple[MemberId, bool]] = field(default_factory=set)
+    """Who has agreed, and who has refused: the steps of each are taken once."""
+    states_bytes: int = 0
 
     @property
     def waiting(self) -> list[MemberId]:
         """Who has yet to agree."""
         return [member for member in self.view.ids[1:] if member not in self.agreed]
+
+    def learn(self, sender: MemberId, agree: Agree) -> None:
+        """Take the steps of an answer."""
+        if (sender, agree.agreed) not in self.answered:
+            self.answered.add((sender, agree.agreed))
+            self.pool.add(agree.steps)
+
+    def agree(self, sender: MemberId, agree: Agree) -> None:
+        """A member agrees."""
+        if sender in self.agreed:
+            self.states_bytes -= len(self.agreed[sender].state)
+        state = agree.state if agree.installed is not None else b""
+        if self.states_bytes + len(state) > MOST_STATES_BYTES:
+            state = b""
+        self.states_bytes += len(state)
+        self.agreed[sender] = agree._replace(steps=(), state=state)
 
     def missed(self) -> list[Step]:
         """Views that the leader itself has missed."""
