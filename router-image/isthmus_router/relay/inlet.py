@@ -85,7 +85,7 @@ class Inlet:
                 raise FrameError(f"stream that starts with {start.next}")
             if self._belongs(session, start.origin):
                 self._streams.start(now, start.origin, session.site, start.next, start.messages)
-                self._check_place(start.origin)
+                self._note(session, start.origin)
         elif kind is BridgeKind.GAP:
             gap = unpack_range(frame)
             if not 1 <= gap.from_number <= gap.to_number:
@@ -93,6 +93,7 @@ class Inlet:
             if self._belongs(session, gap.origin):
                 self._check_step(gap.origin, gap.to_number)
                 self._on_gap(now, session, gap)
+                self._note(session, gap.origin)
         else:
             raise FrameError(f"{kind.name} in an open session")
 
@@ -105,7 +106,8 @@ class Inlet:
             elif log.next <= number:
                 last = min(number, log.next + MOST_ASKED)
                 self._send(session.id, pack(BridgeKind.NAK, bytes(origin), log.next, last, log.messages))
-            if self._belongs(session, origin):
+            if self._belongs(session, origin) and self._streams.has_stream(origin):
+                self._note(session, origin)
                 self._acknowledge(now, session, origin)
 
     def on_time(self, now: float, sessions: Iterable[Session]) -> None:
@@ -152,7 +154,7 @@ class Inlet:
             return
         self._check_step(batch.origin, batch.number)
         accepted = self._streams.accept(now, batch, None, disseminate=True)
-        self._check_place(batch.origin)
+        self._note(session, batch.origin)
         counts = self.counts[session.site]
         counts.messages += batch.count
         if not accepted:
@@ -163,7 +165,7 @@ class Inlet:
         log = self._streams.log(gap.origin)
         if log is None:
             self._streams.start(now, gap.origin, session.site, gap.from_number, 0)
-            self._check_place(gap.origin)
+            self._note(session, gap.origin)
         elif gap.to_number < log.next:
             return
         self.counts[session.site].lost += gap.messages
@@ -175,10 +177,11 @@ class Inlet:
         if number > (log.next + MOST_STEP if log is not None else MOST_STARTED):
             raise FrameError(f"batch {number} is too far ahead of its stream")
 
-    def _check_place(self, origin: MemberId) -> None:
-        """Raises FrameError: there is none for the stream of the origin."""
+    def _note(self, session: Session, origin: MemberId) -> None:
+        """The session hears what is safe of the origin. Raises FrameError: there was no place for its stream."""
         if not self._streams.has_stream(origin):
             raise FrameError("no place for the stream of one more member of the site")
+        session.origins.add(origin)
 
     def _belongs(self, session: Session, origin: MemberId) -> bool:
         """Whether the stream is of the session's site: no site speaks for another one's members. Raises FrameError
@@ -188,11 +191,7 @@ class Inlet:
         log = self._streams.log(origin)
         if (log.site if log is not None else self._site_of(origin)) not in (None, session.site):
             return False
-        if origin not in session.origins:
-            if len(session.origins) >= MOST_ORIGINS:
-                return False
-            session.origins.add(origin)
-        return True
+        return origin in session.origins or len(session.origins) < MOST_ORIGINS
 
     def _acknowledge(self, now: float, session: Session, origin: MemberId) -> None:
         number = self._streams.held(origin)

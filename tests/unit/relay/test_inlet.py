@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from isthmus_router.groups.batch import GroupMessage, make_batch
+from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId, member_id
 from isthmus_router.groups.streams.log import Log
@@ -32,6 +32,8 @@ class Rig:
         self.logs = {A: Log("sfo", 6, 10), B: Log("sfo", 4, 6), OTHER: Log("lon", 3, 4)}
         self.safe = {A: 5, B: 3, OTHER: 2}
         self.new = True
+        self.begun: set[MemberId] = set()
+        self.full = False
         self.told: list[tuple[object, ...]] = []
         self.sent: list[tuple[object, ...]] = []
         self.sessions = [Session(number, "sfo", Phase.OPEN, 0.0, 0.0) for number in (1, 2)]
@@ -44,7 +46,7 @@ class Rig:
         return list(self.logs)
 
     def has_stream(self, origin: MemberId) -> bool:
-        return True
+        return origin in self.logs or origin in self.begun
 
     def log(self, origin: MemberId) -> Log | None:
         return self.logs.get(origin)
@@ -53,9 +55,13 @@ class Rig:
         return self.safe.get(origin, 0)
 
     def accept(self, now: float, batch: object, source: object, *, disseminate: bool = False) -> bool:
+        if not self.full:
+            self.begun.add(cast(Batch, batch).origin)
         return self.new
 
     def start(self, now: float, origin: MemberId, *begin: object) -> None:
+        if not self.full:
+            self.begun.add(origin)
         self.told.append(("start", origin, *begin))
 
     def skip(self, now: float, origin: MemberId, *gap: object) -> None:
@@ -177,3 +183,25 @@ def test_acknowledgements_of_many_origins_take_several_frames() -> None:
         rig.inlet.held(0.0, origin, 1, rig.sessions)
     frames = rig.acknowledged()
     assert [len(numbers) for _, numbers in frames] == [MOST_NUMBERS, MOST_NUMBERS, 1]
+
+
+def test_a_session_remembers_origins_with_a_stream_only() -> None:
+    rig = Rig()
+    (session, _) = rig.sessions
+    invented = [MemberId(number.to_bytes(16)) for number in range(1, 2_000)]
+    rig.inlet.on_ping(0.0, session, [(origin, 5) for origin in invented])
+    assert len(rig.sent) == len(invented)
+    assert session.origins == set()
+    rig.full = True
+    for origin in invented:
+        with pytest.raises(FrameError, match="no place"):
+            rig.batch(origin)
+        with pytest.raises(FrameError, match="no place"):
+            rig.get(BridgeKind.START, origin, 1, 0)
+        with pytest.raises(FrameError, match="no place"):
+            rig.get(BridgeKind.GAP, origin, 1, 2, 0)
+    assert session.origins == set()
+    rig.full = False
+    rig.batch(NEW)
+    rig.inlet.on_ping(0.0, session, [(A, 5)])
+    assert session.origins == {NEW, A}
