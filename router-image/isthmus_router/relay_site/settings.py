@@ -112,7 +112,12 @@ def member_settings(
             for address in configuration.relay_addresses
         ),
         resolver=ResolverSettings(chooser=config.address_choice.value, networks=own_networks()),
-        streams=replace(StreamsSettings(), relays=config.relays, copies=config.copies),
+        streams=replace(
+            StreamsSettings(),
+            relays=config.relays,
+            copies=config.copies,
+            relayed_bytes=config.buffer_bytes,
+        ),
     )
 
 

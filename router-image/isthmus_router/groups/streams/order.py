@@ -88,6 +88,9 @@ class Order:
         number, settings = batch.number, self._settings
         if number < stream.log.next:
             if stream.fill:
+                if not self._room.take_back(now, batch.size):
+                    self.without_room += 1
+                    return False
                 if stream.log.insert(batch) and number > stream.stable:
                     self._count(stream, batch)
                 self._retained[stream.origin] = stream

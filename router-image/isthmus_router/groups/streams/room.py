@@ -21,6 +21,8 @@ from isthmus_router.groups.streams.user import StreamsSettings
 
 _FIRST_SECONDS = 0.05
 """Between two searches for the first stream that is not settled."""
+_COUNT_SECONDS = 0.05
+"""Between two counts of the batches that are kept for other sites."""
 
 
 class Room:
@@ -28,6 +30,9 @@ class Room:
 
     def __init__(self, settings: StreamsSettings, streams: Mapping[MemberId, Stream]) -> None:
         self._most = 2 * settings.window_bytes + MOST_MESSAGE_BYTES + BATCH_BYTES
+        self._slack = settings.window_bytes + MOST_MESSAGE_BYTES + BATCH_BYTES
+        self._relayed_bytes = settings.relayed_bytes
+        self._stable_bytes, self._stable_at = 0, 0.0
         self._most_together = settings.windows_together * settings.window_bytes
         self._share = self._most_together // settings.most_streams
         self._streams = streams
@@ -43,6 +48,21 @@ class Room:
         if stream.unstable_bytes + size <= self._share:
             return True
         return stream.unstable_bytes <= self._most and stream.origin == self._first_unsettled(now)
+
+    def configure(self, settings: StreamsSettings) -> None:
+        """Another bound of batches for other sites holds from now on."""
+        self._relayed_bytes = settings.relayed_bytes
+
+    def take_back(self, now: float, size: int) -> bool:
+        """Return whether a batch that was delivered before can be taken back into a log, and count it."""
+        if now >= self._stable_at:
+            self._stable_at = now + _COUNT_SECONDS
+            streams = self._streams.values()
+            self._stable_bytes = sum(stream.log.bytes - stream.unstable_bytes for stream in streams)
+        if self._stable_bytes > self._relayed_bytes + self._slack:
+            return False
+        self._stable_bytes += size
+        return True
 
     def _first_unsettled(self, now: float) -> MemberId | None:
         if now >= self._first_at:

@@ -248,6 +248,7 @@ class Streams:
     def configure(self, now: float, settings: StreamsSettings) -> None:
         """Other numbers of relays and copies hold from now on."""
         self._settings = settings
+        self._room.configure(settings)
         self._choose_holders()
         self._tell_as_holder(now)
         self._protect(now)

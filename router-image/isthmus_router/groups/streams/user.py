@@ -24,6 +24,8 @@ class StreamsSettings:
     only when everyone has them."""
     windows_together: int = 32
     """Batches of all other members and sites together that not everyone has yet, in windows of `window_bytes`."""
+    relayed_bytes: int = 64 * MEBIBYTE
+    """Batches that are kept for other sites, at most; no member has more of them to give."""
     early_batches: int = 4_096
     """Kept ahead of a missing one, over all origins."""
     early_bytes: int = 32 * MEBIBYTE

@@ -138,6 +138,31 @@ def test_members_that_are_full_of_different_streams_do_not_wait_for_each_other(s
     site.check_forgotten()
 
 
+def test_a_new_holder_takes_back_no_more_than_members_keep_for_other_sites() -> None:
+    site = Site(4, settings=replace(SETTINGS, relayed_bytes=1_000_000))
+    first, second, third, origin = site.members
+    origin.needed = 0
+    for _ in range(400):
+        origin.publish(size=60_000)
+        site.run(0.01)
+    site.run(1)
+    assert (third.kept(origin.id), origin.kept(origin.id)) == (0, 400)
+    site.crash(first)
+    site.install([second, third, origin])
+    third.needed = 0
+    third.streams.backfill(site.now, origin.id, 1)
+    site.run(10)
+    most = 1_000_000 + SETTINGS.window_bytes + 2 * (MOST_MESSAGE_BYTES + BATCH_BYTES)
+    assert 0 < retained(third) <= most
+    assert third.streams.snapshot().without_room > 0
+    assert not third.streams.ready
+    third.needed = origin.needed = 350
+    site.run(10)
+    assert third.streams.ready
+    assert third.kept(origin.id) == 50
+    assert third.got[origin.id] == list(range(1, 401))
+
+
 def test_members_that_change_their_views_refuse_nothing_of_honest_origins() -> None:
     site = Site(4, settings=replace(SETTINGS, window_bytes=5_000_000), loss=0.1, delay=0.02)
     for turn in range(40):
