@@ -19,6 +19,7 @@ from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.roles import Role
+from isthmus_router.host_names import HostNames
 
 
 def test_pauses_double_up_to_a_limit_with_jitter() -> None:
@@ -66,6 +67,7 @@ class CountingDriver:
         self.loop = asyncio.get_running_loop()
         self.adopted: list[socket.socket] = []
         self.first = asyncio.Event()
+        self.host_names = HostNames()
 
     def adopt(self, sock: socket.socket, *arguments: Any, **options: Any) -> Any:
         self.adopted.append(sock)
