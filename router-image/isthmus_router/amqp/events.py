@@ -23,7 +23,7 @@ from isthmus_router.amqp.freeing import AT_ONCE
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
-from isthmus_router.amqp.terminus import read_attach, symbols
+from isthmus_router.amqp.terminus import capabilities_of, read_attach
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.client_hosts import address_of, network_of
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY, proven_mesh_id
@@ -229,7 +229,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         user=user,
         proven_mesh_id=proven_mesh_id(mesh_key) if role is Role.EDGE else None,
         properties=properties,
-        offered_capabilities=symbols(offered),
+        offered_capabilities=capabilities_of(offered),
         access=connection.settings.access(authenticated=is_known(connection)),
         client=client,
         opened_at=monotonic(),

@@ -8,7 +8,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.checked import copy_terminus, read_data, read_text
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
-from isthmus_router.core.terms import Terminus
+from isthmus_router.core.terms import NO_CAPABILITIES, Terminus, known_capabilities
 from isthmus_router.message.types import Array, Described, Symbol, ULong
 
 NODE_ADDRESS = "x-opt-qd.address"
@@ -60,7 +60,7 @@ def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
     return Terminus(
         address=read_text(lib.pn_terminus_get_address(scratch)) or None,
         dynamic=dynamic,
-        capabilities=symbols(capabilities),
+        capabilities=capabilities_of(capabilities),
         coordinator=kind == lib.PN_COORDINATOR,
         absent=kind == lib.PN_UNSPECIFIED,
         outlives=lib.pn_terminus_get_timeout(scratch) > 0
@@ -69,13 +69,13 @@ def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
     )
 
 
-def symbols(value: Any) -> frozenset[str]:
-    """Capabilities: a symbol or an array of them."""
+def capabilities_of(value: Any) -> frozenset[str]:
+    """Those that the router acts on, of a symbol or an array of them."""
     if isinstance(value, str):
-        return frozenset((str(value),))
+        return known_capabilities((str(value),))
     if isinstance(value, Array):
-        return frozenset(str(item) for item in value.elements)
-    return frozenset()
+        return known_capabilities(str(item) for item in value.elements)
+    return NO_CAPABILITIES
 
 
 def write_terminus(pn: Pointer, terminus: Terminus, kind: int) -> None:

@@ -44,7 +44,7 @@ from isthmus_router.core.remembered import (
 from isthmus_router.core.remotes import Remotes
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route
-from isthmus_router.core.terms import Condition, Terminus
+from isthmus_router.core.terms import CAPABILITIES_BETWEEN_ROUTERS, Condition, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES, RouterAnnotations, SectionError
 
@@ -65,7 +65,6 @@ OTHER_PHASE = Condition(
 )
 ADVERTISED = LINK_ROUTES | {AddressClass.MOBILE, AddressClass.EDGE}
 """Classes of addresses that routers tell each other of."""
-CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
 
 ADDRESSES_AT_ONCE = 64
 """Addresses of an edge whose routes change within the event that it has said to which mesh it belongs."""

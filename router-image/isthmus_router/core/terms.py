@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,6 +46,47 @@ CAPABILITY_RESEND_RELEASED = "qd.resend-released"
 CAPABILITY_LINK_ROUTES = "isthmus.link-routes"
 """Offered on edge connections by routers that tell each other of link routes."""
 CAPABILITY_TRUNKING = "qd.connection_trunking"
+CAPABILITY_FALLBACK = "qd.fallback"
+CAPABILITY_WAYPOINT = "qd.waypoint"
+"""So begin all capabilities of waypoints."""
+CAPABILITY_RELAY_STATE = "isthmus.relay-state"
+"""Of the source of a receiver that wants the state first."""
+CAPABILITY_RELAY_GAPS = "isthmus.relay-gaps"
+"""Of the source of a receiver that wants reports of lost messages."""
+CAPABILITIES_BETWEEN_ROUTERS = frozenset({CAPABILITY_CONTROL, CAPABILITY_ROUTER, "qd.router-inter-edge"})
+NO_CAPABILITIES: frozenset[str] = frozenset()
+
+_KNOWN = CAPABILITIES_BETWEEN_ROUTERS | {
+    CAPABILITY_EDGE_DOWNLINK,
+    CAPABILITY_STREAMING_LINKS,
+    CAPABILITY_STREAMING_DELIVERIES,
+    CAPABILITY_RESEND_RELEASED,
+    CAPABILITY_LINK_ROUTES,
+    CAPABILITY_TRUNKING,
+    CAPABILITY_FALLBACK,
+    CAPABILITY_RELAY_STATE,
+    CAPABILITY_RELAY_GAPS,
+}
+_WAYPOINTS = frozenset(
+    {CAPABILITY_WAYPOINT, *(f"{CAPABILITY_WAYPOINT}{mark}{phase}" for mark in "._" for phase in range(1, 10))}
+)
+_OTHER_WAYPOINT = f"{CAPABILITY_WAYPOINT}-other"
+"""In place of all that begin like a waypoint's and name no phase. A policy refuses them as well."""
+
+
+def known_capabilities(symbols: Iterable[str]) -> frozenset[str]:
+    """Return those that the router acts on, and at most one of a waypoint.
+
+    A link retains them as long as it is attached, and a peer can send a thousand others.
+    """
+    given = frozenset(symbols)
+    known = given & _KNOWN
+    waypoint = min(given & _WAYPOINTS, default=None)
+    if waypoint is None and any(symbol.startswith(CAPABILITY_WAYPOINT) for symbol in given):
+        waypoint = _OTHER_WAYPOINT
+    if waypoint is not None:
+        known |= {waypoint}
+    return known or NO_CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +104,7 @@ class Terminus:
 
     address: str | None = None
     dynamic: bool = False
-    capabilities: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = NO_CAPABILITIES
     coordinator: bool = False
     absent: bool = False
     """True for the null terminus that refuses a link."""

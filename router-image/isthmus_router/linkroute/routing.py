@@ -22,9 +22,9 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import TooManyPatternsError
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
-from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
+from isthmus_router.core.router import RouterCore
 from isthmus_router.core.steps import begin
-from isthmus_router.core.terms import COORDINATOR, Condition, Direction
+from isthmus_router.core.terms import CAPABILITIES_BETWEEN_ROUTERS, COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
 from isthmus_router.linkroute.made import MadeLinkRoutes
 from isthmus_router.linkroute.names import NamesInUse, RouteName

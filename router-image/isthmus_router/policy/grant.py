@@ -6,14 +6,18 @@ from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.address import is_temporary, normalise, split_phase
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Link
-from isthmus_router.core.terms import COORDINATOR, Condition, Terminus
+from isthmus_router.core.terms import (
+    CAPABILITY_FALLBACK,
+    CAPABILITY_WAYPOINT,
+    COORDINATOR,
+    Condition,
+    Terminus,
+)
 from isthmus_router.policy.addresses import AddressRules
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.rules import Group, Vhost
 
 RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
-WAYPOINT = "qd.waypoint"
-FALLBACK = "qd.fallback"
 
 _SHOWN = 100
 """Characters of an address in a condition."""
@@ -128,11 +132,11 @@ class Grant:
     def _wrong_capability(self, capabilities: frozenset[str], address: str) -> str | None:
         config = self._settings
         if not config.allow_waypoint_links:
-            if any(item.startswith(WAYPOINT) for item in capabilities):
+            if any(item.startswith(CAPABILITY_WAYPOINT) for item in capabilities):
                 return "be a waypoint"
             if split_phase(normalise(address))[1]:
                 return f"choose the phase of {_shown(address)}"
-        if not config.allow_fallback_links and FALLBACK in capabilities:
+        if not config.allow_fallback_links and CAPABILITY_FALLBACK in capabilities:
             return "be a fallback destination"
         return None
 

@@ -17,7 +17,7 @@ from isthmus_router.core.model import Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Condition, Outcome
+from isthmus_router.core.terms import CAPABILITY_RELAY_GAPS, Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.message.rewriting import RESERVED, Annotation, annotated
 from isthmus_router.message.sections import SectionError
@@ -37,8 +37,6 @@ log = logging.getLogger("RELAY")
 
 ORIGIN = "x-opt-isthmus.origin"
 GAP = "x-opt-isthmus.gap"
-CAPABILITY_GAPS = "isthmus.relay-gaps"
-"""Of a receiver's source: it wants to be told of lost messages."""
 MOST_PENDING_BYTES = 1024 * 1024
 MOST_PENDING = 1_000
 """Messages that wait for room before senders are read no more."""
@@ -354,7 +352,7 @@ class RelayFace:
         found = {"site": origin.site, "origin": origin.name, "messages": messages}
         payload = Annotation(GAP, found).section + _NULL_BODY
         for address in list(self._core.addresses.taken):
-            self.state.give(address, [payload], None, 0, CAPABILITY_GAPS)
+            self.state.give(address, [payload], None, 0, CAPABILITY_RELAY_GAPS)
             if not self.addresses.is_of_one(address.name):
                 self._end_ways_to_edges(address, messages)
 

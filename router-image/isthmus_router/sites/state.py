@@ -11,7 +11,7 @@ from isthmus_router.core.address import Address, AddressClass, SettlingConsumer
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import CAPABILITY_RELAY_STATE, Condition
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.sites.addresses import GroupAddresses
@@ -20,9 +20,6 @@ from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state_giver import StateGiver
 from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, decode_state
 from isthmus_router.sites.state_taker import StateTaker
-
-CAPABILITY_STATE = "isthmus.relay-state"
-"""Of a receiver's source: it wants the state first."""
 
 
 class StateTransfer:
@@ -57,7 +54,7 @@ class StateTransfer:
 
     def refusal(self, link: Link) -> Condition | None:
         """Why a receiver cannot have what it wants."""
-        if CAPABILITY_STATE not in link.source.capabilities:
+        if CAPABILITY_RELAY_STATE not in link.source.capabilities:
             return None
         if self.address is None:
             return Condition(
@@ -73,7 +70,7 @@ class StateTransfer:
         if (
             not link.incoming
             and address is not None
-            and CAPABILITY_STATE in link.source.capabilities
+            and CAPABILITY_RELAY_STATE in link.source.capabilities
             and address.handler.__class__ is SettlingConsumer
             and address.name in (self._everybody, self.address)
             and not link.connection.role.is_between_routers

@@ -1,0 +1,52 @@
+"""Attack: attach links with frames whose values take much memory when they are decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integration.support.raw import ATTACH, frame
+from tests.integration.support.routers import Router, Routers, eventually
+from tests.security.support.canary import Canary
+from tests.security.support.frames import Flood, begin, opening
+
+from isthmus_router.message.types import Array, Described, Symbol, UInt, ULong
+
+LINKS = 300
+VALUES = 1000
+AT_ONCE = 25
+MOST_BYTES_OF_A_LINK = 40_000
+"""An ordinary one takes 5,500, and the values are retained as they came."""
+
+
+def capabilities() -> tuple[list[Any], list[Any]]:
+    """Fields of source and target with many symbols, which differ."""
+    many = Array(Symbol, tuple(Symbol(f"{number:03}") for number in range(VALUES)))
+    return ["x", *[None] * 9, many], [None, *[None] * 5, many]
+
+
+def attach(handle: int, source: list[Any], target: list[Any]) -> bytes:
+    """A receiver with these termini."""
+    termini = [Described(ULong(0x28), source), Described(ULong(0x29), target)]
+    fields: list[Any] = [f"r{handle}", UInt(handle), True, None, None, *termini, None, None, UInt(0)]
+    return frame(ATTACH, fields)
+
+
+@pytest.fixture
+def attacked(routers: Routers) -> Router:
+    return routers.start("A")
+
+
+@pytest.mark.parametrize("termini", [capabilities()], ids=["capabilities"])
+def test_links_with_many_values(attacked: Router, termini: tuple[list[Any], list[Any]]) -> None:
+    with Canary(attacked) as canary, Flood(attacked.port) as flood:
+        flood.send(opening(), begin())
+        before, links = attacked.memory(), attacked.metric("links_attached_total")
+        for first in range(0, LINKS, AT_ONCE):
+            assert flood.send(*(attach(first + n, *termini) for n in range(AT_ONCE)))
+        eventually(
+            lambda: attacked.metric("links_attached_total") >= links + LINKS, "the links are attached", 60
+        )
+        grown = attacked.memory() - before
+    canary.report.check()
+    assert grown < LINKS * MOST_BYTES_OF_A_LINK
