@@ -25,6 +25,11 @@ def capabilities() -> tuple[list[Any], list[Any]]:
     return ["x", *[None] * 9, many], [None, *[None] * 5, many]
 
 
+def filters() -> tuple[list[Any], list[Any]]:
+    """Fields of a source whose filter and outcomes are many nulls."""
+    return ["x", *[None] * 6, [None] * VALUES, None, [None] * VALUES], []
+
+
 def attach(handle: int, source: list[Any], target: list[Any]) -> bytes:
     """A receiver with these termini."""
     termini = [Described(ULong(0x28), source), Described(ULong(0x29), target)]
@@ -37,7 +42,7 @@ def attacked(routers: Routers) -> Router:
     return routers.start("A")
 
 
-@pytest.mark.parametrize("termini", [capabilities()], ids=["capabilities"])
+@pytest.mark.parametrize("termini", [capabilities(), filters()], ids=["capabilities", "filters"])
 def test_links_with_many_values(attacked: Router, termini: tuple[list[Any], list[Any]]) -> None:
     with Canary(attacked) as canary, Flood(attacked.port) as flood:
         flood.send(opening(), begin())

@@ -12,6 +12,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.checked import condition_of, copy_condition, data_size
 from isthmus_router.amqp.engine import Pointer, set_condition
+from isthmus_router.amqp.terminus import size_of_values
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.types import encode
 
@@ -42,13 +43,7 @@ def attach_size(pn: Pointer, name: str, address: str | None) -> int:
     for terminus in (lib.pn_link_remote_source(pn), lib.pn_link_remote_target(pn)):
         own = lib.pn_terminus_get_address(terminus)
         most += 64 + (len(ffi.string(own)) if own else 0)
-        for part in (
-            lib.pn_terminus_properties,
-            lib.pn_terminus_capabilities,
-            lib.pn_terminus_outcomes,
-            lib.pn_terminus_filter,
-        ):
-            most += data_size(part(terminus))
+        most += size_of_values(terminus)
     return most if address is None else most + len(address.encode())
 
 

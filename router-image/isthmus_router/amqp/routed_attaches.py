@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
-from isthmus_router.amqp.checked import copy_data, copy_terminus
+from isthmus_router.amqp.checked import copy_data
 from isthmus_router.amqp.client_sessions import Sharer
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.frames import ATTACH_TOO_LARGE, TOO_LARGE, attach_size, room, shorten
-from isthmus_router.amqp.terminus import null_terminus
+from isthmus_router.amqp.terminus import null_terminus, pass_on_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.linkroute.chain import LINK_LOST
@@ -145,8 +145,8 @@ class RoutedAttaches:
 
 def _copy_attach(source: Pointer, target: Pointer, address: str | None, *, incoming: bool) -> None:
     """Say with the link `target` what the peer of `source` has said. `incoming`: as seen from the client's link."""
-    copy_terminus(lib.pn_link_remote_source(source), lib.pn_link_source(target))
-    copy_terminus(lib.pn_link_remote_target(source), lib.pn_link_target(target))
+    pass_on_terminus(lib.pn_link_remote_source(source), lib.pn_link_source(target))
+    pass_on_terminus(lib.pn_link_remote_target(source), lib.pn_link_target(target))
     if address is not None:
         terminus = lib.pn_link_target(target) if incoming else lib.pn_link_source(target)
         lib.pn_terminus_set_address(terminus, cstring(address))

@@ -6,7 +6,7 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.checked import copy_terminus, read_data, read_text
+from isthmus_router.amqp.checked import copy_terminus, data_size, read_data, read_text
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.core.terms import NO_CAPABILITIES, Terminus, known_capabilities
 from isthmus_router.message.types import Array, Described, Symbol, ULong
@@ -69,6 +69,27 @@ def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
     )
 
 
+def size_of_values(remote: Pointer) -> int:
+    """Bytes of the values of a remote `pn_terminus_t` in a frame. It goes on having bytes, as above."""
+    copy_terminus(remote, _source)
+    parts = (
+        lib.pn_terminus_properties,
+        lib.pn_terminus_capabilities,
+        lib.pn_terminus_outcomes,
+        lib.pn_terminus_filter,
+    )
+    return sum(data_size(part(_source)) for part in parts)
+
+
+def pass_on_terminus(remote: Pointer, local: Pointer) -> None:
+    """Copy a terminus of one peer for another one. The engine encodes the values anew.
+
+    It sends bytes as they came, and what it has decoded may have had wrong sizes.
+    """
+    size_of_values(remote)  # decodes the copy
+    copy_terminus(_source, local)
+
+
 def capabilities_of(value: Any) -> frozenset[str]:
     """Those that the router acts on, of a symbol or an array of them."""
     if isinstance(value, str):
@@ -92,15 +113,19 @@ def answer_terminus(local: Pointer, remote: Pointer, terminus: Terminus) -> None
 
     It does not filter or browse, and nothing is left of a terminus, or of the node made for it, after its link
     (AMQP 1.0 part 3, 3.5.3 and 3.5.9: the answer tells what is in place).
+
+    The engine decodes a value when it is asked for it, and then retains the memory, also of a value that is cleared. So
+    the values are changed elsewhere, and those that nobody reads are copied as bytes.
     """
-    copy_terminus(remote, local)
-    lib.pn_data_clear(lib.pn_terminus_filter(local))
+    copy_terminus(remote, _source)
+    lib.pn_data_clear(lib.pn_terminus_filter(_source))
+    if terminus.dynamic:
+        write_data(lib.pn_terminus_properties(_source), {Symbol("lifetime-policy"): DELETE_ON_CLOSE})
+    copy_terminus(_source, local)
     lib.pn_terminus_set_distribution_mode(local, lib.PN_DIST_MODE_UNSPECIFIED)
     lib.pn_terminus_set_durability(local, lib.PN_NONDURABLE)
     lib.pn_terminus_set_expiry_policy(local, lib.PN_EXPIRE_WITH_LINK)
     lib.pn_terminus_set_timeout(local, 0)
-    if terminus.dynamic:
-        write_data(lib.pn_terminus_properties(local), {Symbol("lifetime-policy"): DELETE_ON_CLOSE})
     if terminus.address is not None and text(lib.pn_terminus_get_address(remote)) != terminus.address:
         lib.pn_terminus_set_address(local, cstring(terminus.address))
 
