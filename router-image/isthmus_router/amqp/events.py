@@ -15,15 +15,14 @@ from isthmus_router.amqp.checked import (
     MOST_TAG_BYTES,
     check_state,
     condition_of,
-    read_data,
     read_text,
 )
 from isthmus_router.amqp.engine import Pointer, set_condition, text
 from isthmus_router.amqp.freeing import AT_ONCE
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, send_open
+from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, read_open, retained_properties, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
-from isthmus_router.amqp.terminus import capabilities_of, read_attach
+from isthmus_router.amqp.terminus import read_attach
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.client_hosts import address_of, network_of
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY, proven_mesh_id
@@ -191,18 +190,14 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"
         connection.close(Condition("amqp:invalid-field", reason))
         return
-    properties = read_data(lib.pn_connection_remote_properties(connection.pn))
-    offered = read_data(lib.pn_connection_remote_offered_capabilities(connection.pn))
-    read_data(lib.pn_connection_remote_desired_capabilities(connection.pn))
-    properties = (
-        {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
-    )
+    role = connection.settings.role
+    is_client = connection.incoming and not role.is_between_routers
+    properties, offered = read_open(connection.pn, is_client=is_client)
     if properties.pop(PROPERTY_INSTANCE, None) == connection.driver.core.instance:
         connection.close(TO_ITSELF)
         return
     # Management shows the properties of connections, and what tells a peer from others is a secret.
     mesh_key = properties.pop(PROPERTY_MESH_KEY, None)
-    role = connection.settings.role
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
         role = Role.INTER_ROUTER_DATA
         connection.settings = replace(connection.settings, role=role)
@@ -228,8 +223,8 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         group_ordinal=group[1] if group[0] is not None else None,
         user=user,
         proven_mesh_id=proven_mesh_id(mesh_key) if role is Role.EDGE else None,
-        properties=properties,
-        offered_capabilities=capabilities_of(offered),
+        properties=retained_properties(properties),
+        offered_capabilities=offered,
         access=connection.settings.access(authenticated=is_known(connection)),
         client=client,
         opened_at=monotonic(),

@@ -5,19 +5,26 @@ from __future__ import annotations
 from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__, openssl
+from isthmus_router.amqp.checked import MOST_ITEMS, read_data
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.terminus import capabilities_of
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
-from isthmus_router.message.types import Int, Symbol, ULong
+from isthmus_router.message.types import Int, Symbol, ULong, encode
 from isthmus_router.policy.grant import Grant
 
 PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
 PROPERTY_INSTANCE = "isthmus.instance"
 """By which a router notices that it has connected to itself."""
+MOST_VALUES_OF_CLIENT = 100
+"""In each field of the open frame of a client. The engine retains them decoded as long as the connection is open, 72
+bytes for each."""
+MOST_PROPERTY_BYTES = 4096
+"""Of the properties of a connection that the router retains."""
 
 
 def prepare_transport(
@@ -95,6 +102,30 @@ def _watched_session(ssl: Pointer, domain: Pointer, *, needed: bool) -> openssl.
     if needed:
         raise OSError("peerNames cannot be compared: the TLS session cannot be told apart")
     return None
+
+
+def read_open(pn: Pointer, *, is_client: bool) -> tuple[dict[str, object], frozenset[str]]:
+    """Return the properties of an open frame, and the offered capabilities that the router acts on.
+
+    DecodeError if a value is not valid or exceeds a limit.
+    """
+    most = MOST_VALUES_OF_CLIENT if is_client else MOST_ITEMS
+    properties = read_data(lib.pn_connection_remote_properties(pn), most)
+    offered = read_data(lib.pn_connection_remote_offered_capabilities(pn), most)
+    read_data(lib.pn_connection_remote_desired_capabilities(pn), most)
+    properties = properties if isinstance(properties, dict) else {}
+    return {str(key): value for key, value in properties.items()}, capabilities_of(offered)
+
+
+def retained_properties(properties: dict[str, object]) -> dict[str, object]:
+    """Return those that fit into the bound, in their order."""
+    left, retained = MOST_PROPERTY_BYTES, {}
+    for key, value in properties.items():
+        size = len(encode(key)) + len(encode(value))
+        if size <= left:
+            left -= size
+            retained[key] = value
+    return retained
 
 
 def limit_transport(transport: Pointer, grant: Grant) -> None:
