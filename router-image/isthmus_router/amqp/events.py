@@ -20,7 +20,13 @@ from isthmus_router.amqp.checked import (
 from isthmus_router.amqp.engine import Pointer, set_condition, text
 from isthmus_router.amqp.freeing import AT_ONCE
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.amqp.opening import PROPERTY_INSTANCE, limit_transport, read_open, retained_properties, send_open
+from isthmus_router.amqp.opening import (
+    PROPERTY_INSTANCE,
+    limit_transport,
+    read_open,
+    retained_properties,
+    send_open,
+)
 from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_attach
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate

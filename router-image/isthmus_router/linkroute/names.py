@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 from secrets import token_hex
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,9 @@ _ENDS_WITH_USER = re.compile(f"{_USER}[^@]*", re.DOTALL)
 _ROUTER_PRODUCTS = frozenset({"isthmus-router", "qpid-dispatch-router"})
 _NO_NUMBERS = 0b11
 """Numbers start at 2."""
+LONGEST_CONTAINER = 256
+"""Characters of a container id that are part of names. A longer one has its digest there, because each link of a client
+retains the id several times."""
 MOST_TRIED = 8
 """Numbers that are tried for a link. If other links have all of these in names of their own, the link gets a random
 suffix in place of a number."""
@@ -48,7 +52,7 @@ class RouteName:
         Two networks that take each other for a container would pass it on for ever.
         """
         is_router = connection.properties.get("product") in _ROUTER_PRODUCTS
-        return is_router and f"@{connection.container}@" in f"{name}@"
+        return is_router and f"@{_in_names(connection.container)}@" in f"{name}@"
 
     @classmethod
     def of_client(cls, name: str, container: str, user: str | None = None) -> RouteName:
@@ -58,7 +62,7 @@ class RouteName:
         taken for a container id or for the number of a name in use (`NamesInUse`). If an anonymous client has such an
         end in its own names, an empty user follows.
         """
-        own = f"{name}@{container}"
+        own = f"{name}@{_in_names(container)}"
         if user:
             return cls(f"{own}{_USER}{quote(user, safe='').replace('.', '%2E')}")
         at = own.rfind("@")
@@ -80,6 +84,12 @@ class RouteName:
             + _END
             + self.name
         )
+
+
+def _in_names(container: str) -> str:
+    if len(container) <= LONGEST_CONTAINER:
+        return container
+    return f"sha256:{sha256(container.encode()).hexdigest()}"
 
 
 class NamesInUse:

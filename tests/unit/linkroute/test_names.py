@@ -12,7 +12,7 @@ from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Direction
-from isthmus_router.linkroute.names import MOST_TRIED, NamesInUse, RouteName
+from isthmus_router.linkroute.names import LONGEST_CONTAINER, MOST_TRIED, NamesInUse, RouteName
 
 IN, OUT = Direction.IN, Direction.OUT
 MANY = 2000
@@ -181,3 +181,14 @@ class NamesByTrial(RuleBasedStateMachine):
 
 
 TestNamesByTrial = NamesByTrial.TestCase
+
+
+def test_names_have_the_digest_of_a_long_container_id() -> None:
+    container = "é" * LONGEST_CONTAINER
+    assert RouteName.of_client("mine", container).name == f"mine@{container}"
+    name = RouteName.of_client("mine", container + "x", "joe").name
+    assert re.fullmatch("mine@sha256:[0-9a-f]{64}@user=joe", name)
+    assert name != RouteName.of_client("mine", container + "y", "joe").name
+    connection = RouterInMemory().connection()
+    connection.properties, connection.container = {"product": "isthmus-router"}, container + "x"
+    assert RouteName.returns(name, connection)
