@@ -17,6 +17,8 @@ VALUES = 1000
 AT_ONCE = 25
 MOST_BYTES_OF_A_LINK = 40_000
 """An ordinary one takes 5,500, and the values are retained as they came."""
+NAMES, LENGTH = 4000, 15_000
+MOST_BYTES_OF_NAMES = 110 * 2**20
 
 
 def capabilities() -> tuple[list[Any], list[Any]]:
@@ -30,10 +32,10 @@ def filters() -> tuple[list[Any], list[Any]]:
     return ["x", *[None] * 6, [None] * VALUES, None, [None] * VALUES], []
 
 
-def attach(handle: int, source: list[Any], target: list[Any]) -> bytes:
+def attach(handle: int, source: list[Any], target: list[Any], name: str | None = None) -> bytes:
     """A receiver with these termini."""
     termini = [Described(ULong(0x28), source), Described(ULong(0x29), target)]
-    fields: list[Any] = [f"r{handle}", UInt(handle), True, None, None, *termini, None, None, UInt(0)]
+    fields: list[Any] = [name or f"r{handle}", UInt(handle), True, None, None, *termini, None, None, UInt(0)]
     return frame(ATTACH, fields)
 
 
@@ -55,3 +57,18 @@ def test_links_with_many_values(attacked: Router, termini: tuple[list[Any], list
         grown = attacked.memory() - before
     canary.report.check()
     assert grown < LINKS * MOST_BYTES_OF_A_LINK
+
+
+def test_links_with_long_names(attacked: Router) -> None:
+    """Sixty megabytes of names, of which the router accepts sixteen."""
+    with Canary(attacked) as canary, Flood(attacked.port) as flood:
+        flood.send(opening(), begin())
+        before = attacked.memory()
+        for handle in range(NAMES):
+            if not flood.send(attach(handle, ["x"], [], str(handle).ljust(LENGTH, "n"))):
+                break
+        assert flood.closed.wait(60)
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') < 100, "the links are gone", 60)
+        grown = attacked.memory() - before
+    canary.report.check()
+    assert grown < MOST_BYTES_OF_NAMES

@@ -463,9 +463,9 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         return
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
-        answered = read_attach(pn)
+        source, target, _ = read_attach(pn)
         if own.routed:
-            own.source, own.target = answered
+            own.source, own.target = source, target
             own.on_answered(own)  # type: ignore[misc]
             return
         if own.direction is Direction.OUT and not own.connection.role.is_between_routers:
@@ -482,6 +482,9 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if too_many is not None and excess > 2 * REFUSED_LINKS:
         connection.abort(too_many.description)
         return
+    if connection.sessions.has_refused_too_much:
+        connection.abort("the peer attached links after it had been closed for their sizes")
+        return
     if connection.core is None:
         return
     if lib.pn_session_state(session) & _LOCAL_CLOSED or not connection.sessions.is_answerable(session):
@@ -489,7 +492,12 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if too_many is not None and excess > REFUSED_LINKS:
         connection.close(too_many)
         return
-    source, target = read_attach(pn)
+    source, target, size = read_attach(pn)
+    too_large = connection.sessions.attach_read(session, pn, size)
+    if too_large is not None and connection.sessions.has_refused_too_much:
+        connection.close(too_large)
+        return
+    too_many = too_many or too_large
     direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
     link = connection.driver.new_link(
         connection.core,

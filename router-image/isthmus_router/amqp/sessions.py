@@ -44,6 +44,10 @@ SPARE_SESSIONS = 16
 REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
+MOST_BYTES_OF_CLIENT = 16 * 1024 * 1024
+MOST_BYTES_BETWEEN_ROUTERS = 256 * 1024 * 1024
+"""Of names, addresses and values of the links that the peer of a connection has attached. The engine and the core retain
+up to six times as much. Further links are refused, and beyond twice as much the connection is closed."""
 MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
 """Times that the router answers sessions which the peer has ended already: in all, and in each further second."""
 MOST_WALKED = 32_768
@@ -77,8 +81,8 @@ class Sessions:
         self._routed = ClientSessions(self._begin, lambda: self._free() - SPARE_SESSIONS, self._has_room)
         self._links: dict[Pointer, dict[Link, None]] = {}
         """Attached links by session."""
-        self._of_peer: dict[Pointer, set[Pointer]] = {}
-        """Links by session that the peer has attached and not detached, refused ones included.
+        self._of_peer: dict[Pointer, dict[Pointer, int]] = {}
+        """Links by session that the peer has attached and not detached, refused ones included, with their sizes.
 
         Those of an ended session count until the engine is done with it.
         """
@@ -88,6 +92,8 @@ class Sessions:
         """Sessions with more than `DEAR_LINKS` of these links."""
         self._links_of_peer = 0
         """All of them."""
+        self._bytes_of_peer = 0
+        """Their sizes together."""
         self._begun: set[Pointer] = set()
         """Those that the peer has begun, or answered, and not ended."""
         self._ended: set[Pointer] = set()
@@ -280,8 +286,8 @@ class Sessions:
     def peer_attached(self, session: Pointer, link: Pointer) -> tuple[Condition | None, int]:
         """The peer has attached a link: why it is one too many, and how many there are beyond the limit."""
         self._handles[session] = self._handles.get(session, 0) + 1
-        links = self._of_peer.setdefault(session, set())
-        links.add(link)
+        links = self._of_peer.setdefault(session, {})
+        links[link] = 0
         if lib.pn_link_is_receiver(link):
             self._receivers.setdefault(session, {})[link] = None
         if len(links) > DEAR_LINKS:
@@ -295,6 +301,29 @@ class Sessions:
         plural = "" if most == 1 else "s"
         return Condition(RESOURCE_LIMIT, f"no more than {most} link{plural} on a connection"), excess
 
+    def attach_read(self, session: Pointer, link: Pointer, size: int) -> Condition | None:
+        """Count the size of an attach: why the link is beyond the bound, if it is.
+
+        The size of a refused link counts until the peer has detached it.
+        """
+        self._of_peer[session][link] = size
+        self._bytes_of_peer += size
+        most = self._most_bytes_of_peer
+        if self._bytes_of_peer <= most:
+            return None
+        reason = f"names, addresses and values of the links on a connection have at most {most} bytes"
+        return Condition(RESOURCE_LIMIT, reason)
+
+    @property
+    def has_refused_too_much(self) -> bool:
+        """Whether the peer has left attached what is far beyond the bound."""
+        return self._bytes_of_peer > 2 * self._most_bytes_of_peer
+
+    @property
+    def _most_bytes_of_peer(self) -> int:
+        between_routers = self._connection.settings.role.is_between_routers
+        return MOST_BYTES_BETWEEN_ROUTERS if between_routers else MOST_BYTES_OF_CLIENT
+
     def peer_detached(self, session: Pointer, link: Pointer) -> None:
         """Both ends have detached a link, which either of them had attached."""
         self._returned.append(session)
@@ -304,7 +333,7 @@ class Sessions:
             receivers.pop(link, None)
         links = self._of_peer.get(session)
         if links is not None and link in links:
-            links.remove(link)
+            self._bytes_of_peer -= links.pop(link)
             self._links_of_peer -= 1
             if len(links) == DEAR_LINKS:
                 self._with_many_links.discard(session)
@@ -350,7 +379,9 @@ class Sessions:
         self._finished[session] = False
         self._connection.after_write = True
         self._connection.driver.touch(self._connection)
-        self._links_of_peer -= len(self._of_peer.pop(session, ()))
+        links = self._of_peer.pop(session, {})
+        self._links_of_peer -= len(links)
+        self._bytes_of_peer -= sum(links.values())
         if session in self._with_many_links:
             self._with_many_links.remove(session)
             self._limit_reads()

@@ -30,11 +30,17 @@ MOST_LINK_PROPERTIES = 100
 """Values in the properties of a link. The engine keeps them decoded as long as the link is there, 72 bytes for each."""
 
 
-def read_attach(pn: Pointer) -> tuple[Terminus, Terminus]:
-    """Source and target of an attach that the peer of a link has sent. DecodeError if a part of it is not valid."""
-    read_data(lib.pn_link_remote_properties(pn), MOST_LINK_PROPERTIES)
+def read_attach(pn: Pointer) -> tuple[Terminus, Terminus, int]:
+    """Return source, target and size of an attach that the peer of a link has sent.
+
+    The size is that of its names and values in bytes. DecodeError if a part is not valid.
+    """
+    properties = lib.pn_link_remote_properties(pn)
+    read_data(properties, MOST_LINK_PROPERTIES)
     source = _read_terminus(lib.pn_link_remote_source(pn), _source)
-    return source, _read_terminus(lib.pn_link_remote_target(pn), _target)
+    target = _read_terminus(lib.pn_link_remote_target(pn), _target)
+    size = size_of_link(pn) + data_size(properties) + _size_of_parts(_source) + _size_of_parts(_target)
+    return source, target, size
 
 
 def size_of_link(pn: Pointer) -> int:
@@ -72,13 +78,17 @@ def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
 def size_of_values(remote: Pointer) -> int:
     """Bytes of the values of a remote `pn_terminus_t` in a frame. It goes on having bytes, as above."""
     copy_terminus(remote, _source)
+    return _size_of_parts(_source)
+
+
+def _size_of_parts(scratch: Pointer) -> int:
     parts = (
         lib.pn_terminus_properties,
         lib.pn_terminus_capabilities,
         lib.pn_terminus_outcomes,
         lib.pn_terminus_filter,
     )
-    return sum(data_size(part(_source)) for part in parts)
+    return sum(data_size(part(scratch)) for part in parts)
 
 
 def pass_on_terminus(remote: Pointer, local: Pointer) -> None:
