@@ -482,7 +482,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if too_many is not None and excess > 2 * REFUSED_LINKS:
         connection.abort(too_many.description)
         return
-    if connection.sessions.has_refused_too_much:
+    if connection.sessions.has_refused_too_much():
         connection.abort("the peer attached links after it had been closed for their sizes")
         return
     if connection.core is None:
@@ -494,7 +494,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         return
     source, target, size = read_attach(pn)
     too_large = connection.sessions.attach_read(session, pn, size)
-    if too_large is not None and connection.sessions.has_refused_too_much:
+    if too_large is not None and connection.sessions.has_refused_too_much():
         connection.close(too_large)
         return
     too_many = too_many or too_large

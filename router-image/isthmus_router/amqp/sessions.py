@@ -46,8 +46,8 @@ REFUSED_LINKS = 1000
 and as many again before it is dropped."""
 MOST_BYTES_OF_CLIENT = 16 * 1024 * 1024
 MOST_BYTES_BETWEEN_ROUTERS = 256 * 1024 * 1024
-"""Of names, addresses and values of the links that the peer of a connection has attached. The engine and the core retain
-up to six times as much. Further links are refused, and beyond twice as much the connection is closed."""
+"""Of names, addresses and values of the links that the peer of a connection has attached. The engine and the core
+retain up to six times as much. Further links are refused, and beyond twice as much the connection is closed."""
 MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
 """Times that the router answers sessions which the peer has ended already: in all, and in each further second."""
 MOST_WALKED = 32_768
@@ -314,7 +314,6 @@ class Sessions:
         reason = f"names, addresses and values of the links on a connection have at most {most} bytes"
         return Condition(RESOURCE_LIMIT, reason)
 
-    @property
     def has_refused_too_much(self) -> bool:
         """Whether the peer has left attached what is far beyond the bound."""
         return self._bytes_of_peer > 2 * self._most_bytes_of_peer
