@@ -21,6 +21,7 @@ from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.amqp.heartbeats import Heartbeats
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
+from isthmus_router.amqp.kernel.parking import is_full
 from isthmus_router.amqp.logins import Logins
 from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
@@ -118,6 +119,8 @@ class Driver:
             self.forwarder.streams.trim(connection)
             connection.io.sessions.second_passed()
             connection.io.answers.second_passed()
+            if is_full(connection):
+                self.touch(connection.io)  # after the write it is counted anew
         if transports_with_errors:
             for one in list(self.connections.values()):
                 one.end_if_engine_has_stopped()

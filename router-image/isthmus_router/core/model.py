@@ -87,6 +87,7 @@ class Connection:
         "strips_out",
         "superseded",
         "tls_ordinal",
+        "unbounded",
         "user",
         "waiting_bytes",
     )
@@ -161,6 +162,10 @@ class Connection:
         """That is too much: none of its IN links is read."""
         self.parked_on: dict[Link, None] = {}
         """OUT links with pre-settled messages that wait; some may have none any more."""
+        self.unbounded = 0
+        """Deliveries on all OUT links together that no sender's credit bounds (copies of multicast messages, and
+        pre-settled messages to receivers that settle them), and that may be unsettled; at times all unsettled ones are
+        counted anew."""
         self.kept_bytes = 0
         """Of messages that are kept to be sent again, if their receiver releases them."""
         self.collected_bytes = 0

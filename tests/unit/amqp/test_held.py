@@ -27,6 +27,7 @@ class Engine:
         self.closed = False
         self.touched = 0
         self.held = Held(self)  # type: ignore[arg-type]
+        self.core = None
         self.outgoing = SimpleNamespace(
             written=lambda: self.first,
             is_full=lambda session: not self.room_in[session],

@@ -56,7 +56,7 @@ from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries,
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, advance, has_room, key
 from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
-from isthmus_router.amqp.kernel.parking import AT_ONCE, Parking, too_many_unasked
+from isthmus_router.amqp.kernel.parking import AT_ONCE, Parking, has_to_settle, is_full
 from isthmus_router.amqp.kernel.pieces import Pieces
 from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
@@ -383,7 +383,7 @@ class Forwarder:
             or out.stream is not None
             or (pn_link_credit(pn_out) <= 0 and not out.boundless)
             or not has_room(out, size)
-            or (record is None and too_many_unasked(out))
+            or (record.__class__ is not Delivery and has_to_settle(out, record))
         ):
             annotates = connection.annotates
             payload = None if shared is None else shared.get(annotates)
@@ -395,6 +395,8 @@ class Forwarder:
             self.parking.park(out, payload, record, origin)
             if pn_link_credit(pn_out) > 0 or out.boundless:  # otherwise it goes on when there is credit
                 driver.stalled.add(out)  # the session may be full of what other links have sent
+                if is_full(connection):
+                    self.settlement.touch(connection)  # after the write it is counted anew
             return
         self._tag_number[0] += 1
         pn = pn_delivery(pn_out, self._tag)
@@ -412,6 +414,8 @@ class Forwarder:
             out.unsettled[key(pn)] = record
             if out.sends_settled:
                 self.settlement.sent_settled(out, pn, record)
+            elif record.__class__ is Fanout:
+                connection.unbounded += 1
         if not driver.dirty:
             driver.dirty = True
             self.dirty.append(driver)

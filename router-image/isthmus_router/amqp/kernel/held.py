@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.kernel.parking import count_unsettled, is_full
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -49,6 +50,8 @@ class Held:
 
     def written(self) -> None:
         """All has been written that could be: let links go on."""
+        if self._connection.core is not None:
+            count_unsettled(self._connection.core)
         first = self._connection.outgoing.written()
         if self._under_way:
             self._again = True
@@ -81,10 +84,16 @@ class Held:
             if link in self._links.get(link.session, ()) and not self._is_full(link.session):
                 self.forget(link)
                 yield link
+        core = self._connection.core
+        has_to_settle = core is not None and is_full(core)  # then there is another write when it does
         for session, links in list(self._links.items()):
             failures = 0
             for _ in range(len(links)):
-                if not links or self._is_full(session) or (failures >= AT_ONCE and self._waits(session)):
+                if (
+                    not links
+                    or self._is_full(session)
+                    or (failures >= AT_ONCE and (has_to_settle or self._waits(session)))
+                ):
                     break
                 link = next(iter(links))
                 self.forget(link)

@@ -54,6 +54,9 @@ PLACE_BYTES = 256
 """What a message that waits takes besides its bytes."""
 UNASKED_HIGH = 10_000
 """Pre-settled messages under way to a receiver that wants them unsettled: nobody's credit bounds them."""
+MOST_UNBOUNDED = 100_000
+"""Unsettled deliveries to a client on all links together, beyond which it gets no further copies of multicast messages,
+and no pre-settled messages that it is to settle."""
 CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
 """Messages about routing that wait for a neighbour, and their bytes."""
 NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
@@ -118,6 +121,8 @@ class Parking:
         """The receiver of an OUT link changed its credit."""
         link.boundless = is_boundless(link, self._forwarder.settlement.now)
         self.unpark(link)
+        if link.parked and is_full(link.connection):
+            self._forwarder.settlement.touch(link.connection)  # after the write it is counted anew
         link.drained = pn_link_get_drain(link.io) or (pn_link_credit(link.io) <= 0 and not link.boundless)
         self._forwarder.settlement.eased(link)
 
@@ -156,7 +161,7 @@ class Parking:
             if pn_link_credit(pn_out) <= 0 and not out.boundless:
                 break
             if not has_room(out, len(parked[0].payload)) or (
-                parked[0].record is None and too_many_unasked(out)
+                parked[0].record.__class__ is not Delivery and has_to_settle(out, parked[0].record)
             ):
                 out.connection.io.stalled.add(out)
                 break
@@ -177,6 +182,8 @@ class Parking:
                 out.unsettled[key(pn)] = item.record
                 if out.sends_settled:
                     settlement.sent_settled(out, pn, item.record)
+                elif item.record.__class__ is Fanout:
+                    out.connection.unbounded += 1
             self._left(out, item)
             settlement.touch(out.connection)
         if (
@@ -398,7 +405,29 @@ def is_crowded(out: Link, connection: Connection) -> bool:
 
 def too_many_unasked(out: Link) -> bool:
     """Whether a receiver has not settled so many deliveries that pre-settled messages have to wait."""
-    return out.sends_unsettled and len(out.unsettled) > UNASKED_HIGH
+    return out.sends_unsettled and (len(out.unsettled) > UNASKED_HIGH or is_full(out.connection))
+
+
+def is_full(connection: Connection) -> bool:
+    """Whether the client has so many unsettled deliveries that only a sender's credit may give it more.
+
+    Deliveries are counted when they are sent, and not when they are settled: see `count_unsettled`.
+    """
+    return connection.unbounded >= MOST_UNBOUNDED and not connection.role.is_between_routers
+
+
+def has_to_settle(out: Link, record: Delivery | None) -> bool:
+    """Whether the receiver has to settle deliveries before it gets one with this record."""
+    if record is None:
+        return too_many_unasked(out)
+    return record.__class__ is Fanout and is_full(out.connection)
+
+
+def count_unsettled(connection: Connection) -> None:
+    """Count anew what a client has unsettled, after a write, where it may have more than it may."""
+    if is_full(connection):
+        links = (link for link in connection.links if not link.incoming and not link.routed)
+        connection.unbounded = sum(len(link.unsettled) for link in links)
 
 
 def _drop_older_presettled(out: Link) -> None:

@@ -367,6 +367,7 @@ class Settlement:
         if out.sends_unsettled:
             advance(out)
             out.unsettled[key(pn)] = Delivery(None, None, None, self.now)
+            out.connection.unbounded += 1
         else:
             out.presettled += 1
             pn_delivery_settle(pn)

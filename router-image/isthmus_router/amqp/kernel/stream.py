@@ -51,7 +51,7 @@ from isthmus_router.amqp.kernel.handles import (
     release_written,
     retain,
 )
-from isthmus_router.amqp.kernel.parking import is_crowded, much_waits, too_much_waits
+from isthmus_router.amqp.kernel.parking import has_to_settle, is_crowded, much_waits, too_much_waits
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.amqp.kernel.wide import MANY_RECEIVERS, WideStream, WideStreams
@@ -452,7 +452,7 @@ class Streams:
         out, forwarder = branch.link, self._forwarder
         if not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
             return False
-        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
+        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH) or has_to_settle(out, stream.record):
             out.connection.io.stalled.add(out)
             return False
         branch.pn = pn_delivery(out.io, forwarder.new_tag())
@@ -490,6 +490,8 @@ class Streams:
                 out.unsettled[key(pn)] = record
                 if out.sends_settled:
                     forwarder.settlement.sent_settled(out, pn, record)
+                elif record.__class__ is Fanout:
+                    out.connection.unbounded += 1
             self.release(out)
         if stream.consume is not None:
             self._consume(stream)

@@ -46,7 +46,7 @@ from isthmus_router.amqp.kernel.delivery import (
     Stream,
 )
 from isthmus_router.amqp.kernel.handles import advance, equip, has_room, key, release_written, retain
-from isthmus_router.amqp.kernel.parking import PLACE_BYTES
+from isthmus_router.amqp.kernel.parking import PLACE_BYTES, has_to_settle
 from isthmus_router.amqp.kernel.selective import fits
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.core.address import Address
@@ -434,7 +434,7 @@ class WideStreams:
         out, forwarder = branch.link, self._forwarder
         if not branch.claimed or (pn_link_credit(out.io) <= 0 and not out.boundless):
             return False
-        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
+        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH) or has_to_settle(out, stream.record):
             out.connection.io.stalled.add(out)
             return False
         branch.pn = pn_delivery(out.io, forwarder.new_tag())
@@ -475,8 +475,10 @@ class WideStreams:
             out.unsettled[key(pn)] = record
             if out.sends_settled:
                 settlement.sent_settled(out, pn, record)
-            elif pn_delivery_updated(pn):
-                settlement.updated(out, pn, pn_delivery_remote_state(pn))
+            else:
+                out.connection.unbounded += 1
+                if pn_delivery_updated(pn):
+                    settlement.updated(out, pn, pn_delivery_remote_state(pn))
         self._streams.release(out)
 
     def _abort(self, stream: WideStream, branch: Branch) -> None:
