@@ -38,6 +38,9 @@ LIE = "FORWARD in the name of another member"
 SMALL_RECORDS = 400_000
 MOST_CPU_SECONDS_FOR_RECORDS = 0.05
 """In a step; all together take 0.5 to 1."""
+INCOMPLETE, INCOMPLETE_BYTES = 24, 15 << 20
+MOST_INCOMPLETE = 150_000_000
+"""Of memory for these. One certificate has half of the 128 MiB; all of them would have 370 MB."""
 LISTS = 100
 """Frames of 130 KB in one piece."""
 MOST_CPU_SECONDS = 0.5
@@ -194,6 +197,33 @@ def test_small_tls_records_do_not_stop_the_clients(
             time.sleep(1)
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS_FOR_RECORDS
+
+
+def test_incomplete_frames_have_a_bound_over_all_connections(
+    members: tuple[Router, Router], authority: Authority
+) -> None:
+    """Each connection says HELLO as another member, and sends all but the end of a long frame."""
+    one, _ = members
+    port, tls = int(str(attributes(one)["memberPort"])), context(authority, STRANGER.name)
+    before = memory(one.pid)
+    with contextlib.ExitStack() as stack, Canary(one) as canary:
+        connections = []
+        for _ in range(INCOMPLETE):
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            connection = stack.enter_context(tls.wrap_socket(plain))
+            member = STRANGER._replace(id=member_id(os.urandom(16)))
+            connection.sendall(
+                framed(encode_hello(Hello(GroupName(GROUP, "nyc", f"{GROUP}/nyc"), member)))
+                + PREFIX.pack(INCOMPLETE_BYTES + 1)
+            )
+            connection.settimeout(0.3)
+            connections.append(connection)
+            with contextlib.suppress(TimeoutError, ssl.SSLError, ConnectionError):
+                for _ in range(INCOMPLETE_BYTES >> 20):
+                    connection.sendall(bytes(1 << 20))
+        assert memory(one.pid) - before < MOST_INCOMPLETE
+        eventually(lambda: "of a frame arrive" in one.log, "what does not go on is ended")
+    canary.report.check()
 
 
 def identity_of(router: Router, name: str) -> MemberId:

@@ -19,10 +19,10 @@ from typing import Protocol, cast
 from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
-from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.write_turns import write_turns
+from isthmus_router.room import Room
 
 log = logging.getLogger("GOSSIP")
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
-from isthmus_router.gossip.room import Room, Waiting
 from isthmus_router.gossip.table import Limits, Table
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.room import Room, Waiting
 from isthmus_router.transport.sockets import Listener, peer_host
 from isthmus_router.turns import Turns
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, Credentials, certificate_names, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.transport.arrivals import LARGE_BYTES, Arrivals
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
 from isthmus_router.transport.reasons import describe
 from isthmus_router.write_turns import write_turns
@@ -43,6 +44,8 @@ MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST, Kind.FORWARD))
 
 class Turn(Protocol):
     """What a connection tells the driver."""
+
+    arrivals: Arrivals
 
     def touch(self, connection: FrameConnection) -> None:
         """There is something to write at the end of the turn."""
@@ -109,6 +112,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The owner wants no more read."""
         self._waits_for_turn = False
         """Others decrypt what they have received."""
+        self._waits_for_room = False
+        """There is no room for the frame that arrives."""
+        self._accounted = False
+        """`Arrivals` has to know how much of frames has arrived."""
         self._stopped = False
         """Nothing is read."""
         self._lost: str | None = None
@@ -319,9 +326,31 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._waits_for_turn = waits
         self._pace()
 
+    @property
+    def reading(self) -> bool:
+        """Implements `arrivals.Receiver`."""
+        return not self._stopped
+
+    def wait_for_room(self, waits: bool) -> None:
+        """Implements `arrivals.Receiver`."""
+        self._waits_for_room = waits
+        self._pace()
+
+    def still_there(self) -> None:
+        """Implements `arrivals.Receiver`."""
+        if not self._reason:
+            self._owner.heard(self)
+
+    def _account(self) -> None:
+        """Have `Arrivals` know of a long frame that arrives, and of what is held."""
+        incoming = self._incoming
+        if self._accounted or incoming.pending > LARGE_BYTES:
+            identity = self.place or self.identity
+            self._accounted = self._turn.arrivals.update(self, identity, incoming.pending, incoming.held)
+
     def _pace(self) -> None:
         """Read on only when no frames wait, the owner wants more, and it is the turn of this connection."""
-        stop = self._unread or self._waits_for_turn or self._incoming.whole
+        stop = self._unread or self._waits_for_turn or self._waits_for_room or self._incoming.whole
         if stop is self._stopped or self.transport is None or self.over.is_set():
             return
         if self.transport.is_closing():
@@ -345,6 +374,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.close(str(error))
         if self._reason:
             incoming.clear()
+        self._account()
         self._pace()
         if not incoming.whole and self._lost is not None:
             self._end(self._reason or self._lost)
@@ -394,6 +424,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._turn.ready(self)
             if incoming.whole:
                 self._pace()
+        self._account()
 
     def eof_received(self) -> None:
         """Implements asyncio.BufferedProtocol."""
@@ -428,6 +459,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _end(self, reason: str) -> None:
         if not self.over.is_set():
             self.over.set()
+            self._turn.arrivals.end(self)
             self._owner.ended(self, reason)
 
 

@@ -21,6 +21,7 @@ from isthmus_router.credentials import Credentials
 from isthmus_router.gossip.client import Endpoint, GossipClient
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import ID_BYTES, MemberId, MemberInfo, PhysicalAddress, tunnel_address
+from isthmus_router.transport.arrivals import Arrivals
 from isthmus_router.transport.bridge import Bridge
 from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection
 from isthmus_router.transport.dns import DnsResolver
@@ -65,6 +66,8 @@ class MemberDriver:
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed;
         `refused_tunnelled`: frames that came through a gossip router without `tunnel`."""
         self._dirty: list[FrameConnection] = []
+        self.arrivals = Arrivals(self._loop)
+        """Implements Turn."""
         self.ready = Turns(self._loop).ready
         """Implements Turn."""
         self._turning = False

@@ -11,7 +11,7 @@ FIRST_BYTES = 4 * 1024
 """Of room for what arrives, so that many who say nothing cost little; who fills it gets more, up to `BULK_BYTES`."""
 BULK_BYTES = 256 * 1024
 _SMALL_BYTES = 64 * 1024
-"""That are left of what came in bulk, when the room for a long frame is given back."""
+"""That are left of what came in bulk when the room for a long frame is given back, and that have room behind one."""
 
 
 class FrameBuffer:
@@ -28,6 +28,8 @@ class FrameBuffer:
         self._end = 0
         self.whole = False
         """The next frame is complete, or longer than is allowed."""
+        self.pending = 0
+        """Bytes of the next frame, its length included, if it is not complete and its length has arrived; else 0."""
 
     @property
     def longest(self) -> int:
@@ -38,6 +40,11 @@ class FrameBuffer:
     def longest(self, size: int) -> None:
         self._longest = size
         self.whole = self._is_whole()
+
+    @property
+    def held(self) -> int:
+        """Bytes that have arrived and were not cut."""
+        return self._end - self._at
 
     def space(self) -> memoryview:
         """Where to read into; never empty."""
@@ -85,13 +92,18 @@ class FrameBuffer:
         """Drop what has arrived."""
         self._at = self._end
         self.whole = False
+        self.pending = 0
         self._settle()
 
     def _is_whole(self) -> bool:
+        self.pending = 0
         if self._end - self._at < PREFIX.size:
             return False
         length = int(PREFIX.unpack_from(self._data, self._at)[0])
-        return length > self._longest or self._at + PREFIX.size + length <= self._end
+        if length > self._longest or self._at + PREFIX.size + length <= self._end:
+            return True
+        self.pending = PREFIX.size + length
+        return False
 
     def _settle(self) -> None:
         """Give the rest, which is no whole frame, the room that fits how much arrives."""
@@ -100,7 +112,7 @@ class FrameBuffer:
             self._at = self._end = 0
             return
         if self._end == size and (size < BULK_BYTES or rest == size):
-            size *= 2
+            size = min(2 * size, max(BULK_BYTES, self.pending + _SMALL_BYTES))
         elif size > BULK_BYTES and rest < _SMALL_BYTES:
             size = BULK_BYTES
         if self._at or size != len(self._data):

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.gossip.binding import Binding
+from isthmus_router.groups.batch import MOST_MESSAGE_BYTES
 from isthmus_router.groups.identity import PhysicalAddress
+
+LONGEST_FRAME_BYTES = MOST_MESSAGE_BYTES + (1 << 20)
+"""Of a batch with the longest message and all that may be with it, or of the longest part of a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class TransportSettings:
     """Frames of members go through the gossip routers; otherwise such frames are refused."""
     gossip_binding: Binding | None = None
     """Which certificates other members have to show at the gossip routers; None: any."""
-    longest_frame: int = 64 << 20
+    longest_frame: int = LONGEST_FRAME_BYTES
     queue_bytes: int = 32 << 20
     """For a peer that reads slowly; beyond it messages to it are dropped and counted."""
     connect_timeout: float = 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus_router.gossip.room import Room, Waiting
+from isthmus_router.room import Room, Waiting
 
 MIB = 1 << 20
 MOST = 256 * MIB

@@ -1,6 +1,7 @@
-"""The room that a gossip router has for bytes of its clients, the shares in it, and who waits for it. Sans-IO.
+"""The room that a process has for bytes of its peers, the shares in it, and who waits for it. Sans-IO.
 
-A share belongs to an identity or to a group. Each may hold as much as is still free (a group half as much), so that
+It serves gossip routers, and the ports for members and other sites. A share belongs to an identity or to a group. Each
+may hold as much as is still free (a group half as much), so that
 some room is always left for those that hold less, however many bytes others send. Room that is reserved for bytes
 before they arrive costs its holder nothing, so that an identity or a group may reserve only a small part.
 """
@@ -20,8 +21,13 @@ RESERVED_BY_GROUP = 4
 class Holder(Hashable, Protocol):
     """A connection that holds bytes, or waits for room."""
 
-    identity: str
-    group: bytes
+    @property
+    def identity(self) -> str:
+        """Of the peer."""
+
+    @property
+    def group(self) -> bytes | None:
+        """None: what it holds belongs to no group."""
 
 
 H = TypeVar("H", bound=Hashable)
@@ -29,7 +35,7 @@ W = TypeVar("W", bound=Holder)
 
 
 class Room:
-    """Bytes that clients hold: what they have sent, and what is not complete."""
+    """Bytes that peers hold: what they have sent, and what is not complete."""
 
     def __init__(self, most: int) -> None:
         """`most`: bytes."""
@@ -55,20 +61,22 @@ class Room:
         """Bytes that its connections hold."""
         return self._of_identity.get(identity, 0)
 
-    def of_group(self, group: bytes) -> int:
+    def of_group(self, group: bytes | None) -> int:
         """Bytes of messages of the group."""
-        return self._of_group.get(group, 0)
+        return 0 if group is None else self._of_group.get(group, 0)
 
-    def charge(self, identity: str, group: bytes, more: int) -> None:
+    def charge(self, identity: str, group: bytes | None, more: int) -> None:
         """So many bytes more are held, or fewer; those that are reserved included."""
         self.held += more
         _add(self._of_identity, identity, more)
-        _add(self._of_group, group, more)
+        if group is not None:
+            _add(self._of_group, group, more)
 
-    def reserve(self, identity: str, group: bytes, more: int) -> None:
+    def reserve(self, identity: str, group: bytes | None, more: int) -> None:
         """So many more of the bytes that are held have not arrived, or fewer."""
         _add(self._reserved_identity, identity, more)
-        _add(self._reserved_group, group, more)
+        if group is not None:
+            _add(self._reserved_group, group, more)
 
     def fits(self, holder: Holder, size: int) -> bool:
         """Whether the holder may have so many bytes more."""
@@ -81,8 +89,10 @@ class Room:
             self._reserved_identity.get(identity, 0), size, self.most // RESERVED_BY_IDENTITY
         )
 
-    def fits_group(self, group: bytes, size: int, kept: int = 0) -> bool:
+    def fits_group(self, group: bytes | None, size: int, kept: int = 0) -> bool:
         """The same for a group."""
+        if group is None:
+            return True
         size = self._counted(size)
         return 2 * self.of_group(group) + size <= self.most - self.held - kept and _may_reserve(
             self._reserved_group.get(group, 0), size, self.most // RESERVED_BY_GROUP
@@ -121,11 +131,15 @@ class Hindered(NamedTuple):
     everybody: bool
     """A frame waits that would fit if anybody held less."""
     identities: frozenset[str]
-    groups: frozenset[bytes]
+    groups: frozenset[bytes | None]
 
     def by(self, holder: Holder) -> bool:
         """Whether a frame waits that may fit once this connection holds less."""
-        return self.everybody or holder.identity in self.identities or holder.group in self.groups
+        return (
+            self.everybody
+            or holder.identity in self.identities
+            or (holder.group is not None and holder.group in self.groups)
+        )
 
 
 class Waiting(Generic[W]):
@@ -137,9 +151,9 @@ class Waiting(Generic[W]):
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._queues: dict[tuple[str, bytes], dict[W, int]] = {}
+        self._queues: dict[tuple[str, bytes | None], dict[W, int]] = {}
         """By identity and group; none is empty. With the bytes that each one waits for."""
-        self._keys: dict[W, tuple[str, bytes]] = {}
+        self._keys: dict[W, tuple[str, bytes | None]] = {}
         """A connection can send for another group while it waits."""
 
     def __len__(self) -> int:
@@ -167,7 +181,7 @@ class Waiting(Generic[W]):
         """
         room = self._room
         kept = admitted = 0
-        full: set[str | bytes] = set()
+        full: set[str | bytes | None] = set()
         for key in sorted(self._queues, key=lambda key: (room.of_identity(key[0]), room.of_group(key[1]))):
             queue = self._queues.get(key)
             if queue is None:
