@@ -11,6 +11,7 @@ import socket
 import ssl
 from dataclasses import dataclass, replace
 
+from isthmus_router import tls_records
 from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
@@ -142,11 +143,8 @@ class GossipServer:
 
     async def _make(self, link: ServerLink, sock: socket.socket) -> None:
         """Do the handshake of an accepted connection."""
-        timeout = None if self._context is None else self.table.limits.greeting
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: link, sock, ssl=self._context, ssl_handshake_timeout=timeout
-            )
+            await tls_records.accept(link, sock, self._context, self.table.limits.greeting)
         except OSError as error:
             log.debug("handshake failed", extra={"peer": link.peer, "reason": str(error)})
             sock.close()

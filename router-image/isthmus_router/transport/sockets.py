@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 
 from isthmus_router.host_names import HostNames
+from isthmus_router import tls_records
 from isthmus_router.transport.connection import FrameConnection
 
 _BACKLOG = 1024
@@ -91,9 +92,7 @@ async def _run(
     timeout = handshake_timeout if context is not None else None
     try:
         if server_name is None:
-            await loop.connect_accepted_socket(
-                lambda: connection, sock, ssl=context, ssl_handshake_timeout=timeout
-            )
+            await tls_records.accept(connection, sock, context, handshake_timeout)
         else:
             await loop.create_connection(
                 lambda: connection,
