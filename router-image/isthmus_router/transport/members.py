@@ -73,6 +73,8 @@ class MemberConnection(FrameConnection):
         self.dialled = to
         self.address = to or PhysicalAddress("", 0)
         """Where the peer is reached: where it was dialled, or what it was last sent to by."""
+        self.used_for: set[PhysicalAddress] = set()
+        """Addresses to which frames go by this connection."""
         self.remote = "" if to is None else str(to)
         self.credentials: Credentials | None = None
         """That it was made with."""
@@ -156,7 +158,8 @@ class MemberConnections:
             if self._closed or len(self._dials) >= _MOST_DIALLING:
                 self._counts["lost"] += 1
                 return
-            connection = self._by_address[to] = self._dial(to)
+            connection = self._dial(to)
+            self._use_for(to, connection)
         else:
             connection = self._way(connection, to, MemberId(frame[_DESTINATION]))
         connection.address = to
@@ -236,7 +239,8 @@ class MemberConnections:
     def shut(self) -> list[MemberConnection]:
         """End all connections, after what was sent is written or `_LINGER_SECONDS` are over."""
         self._closed = True
-        self._by_address.clear()
+        for connection in set(self._by_address.values()):
+            self._forget(connection)
         self._by_member.clear()
         self._dials.cancel()
         self._adoptions.cancel()
@@ -413,12 +417,19 @@ class MemberConnections:
                 self._forget(other)
                 other.close("another member is there now")
                 self._events.member_lost(address, False)
-            self._by_address[address] = connection
+            self._use_for(address, connection)
+
+    def _use_for(self, address: PhysicalAddress, connection: MemberConnection) -> None:
+        """Send on it what goes to that address."""
+        before = self._by_address.get(address)
+        if before is not None:
+            before.used_for.discard(address)
+        self._by_address[address] = connection
+        connection.used_for.add(address)
 
     def _retire(self, connection: MemberConnection, successor: MemberConnection) -> None:
-        for address, other in self._by_address.items():
-            if other is connection:
-                self._by_address[address] = successor
+        for address in list(connection.used_for):
+            self._use_for(address, successor)
         for frame in connection.take_queue():
             successor.send(frame)
         connection.retired = True
@@ -484,7 +495,7 @@ class MemberConnections:
 
     def _forget(self, connection: MemberConnection) -> bool:
         """Nothing is sent on it any more. Returns whether anything was."""
-        addresses = [address for address, other in self._by_address.items() if other is connection]
+        addresses, connection.used_for = connection.used_for, set()
         for address in addresses:
             del self._by_address[address]
         if connection.peer is not None and self._by_member.get(connection.peer.member.id) is connection:
