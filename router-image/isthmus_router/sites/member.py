@@ -60,6 +60,8 @@ _STREAMS = frozenset(
 
 _OF_MEMBERS = _STREAMS | _UNICAST | _RELAY
 """Taken from members of the view only."""
+MOST_REPAIR_BACKLOG = 1 << 20
+"""Bytes that wait for a member, beyond which its requests for repair are not answered. It asks again, or others."""
 _REFUSED_SECONDS = 10.0
 """Between two lines of the log about frames of members that may not send them."""
 
@@ -199,6 +201,8 @@ class Member:
             self.membership.heard(now, sender)
             if kind in _OF_MEMBERS and not self._is_here(sender):
                 self._refuse(now, kind, sender)
+            elif kind is Kind.REPAIR and self.backlog(sender) > MOST_REPAIR_BACKLOG:
+                pass
             elif kind in _STREAMS:
                 self.streams.on_frame(now, kind, sender, frame)
             elif kind is Kind.UNICAST_LOST:

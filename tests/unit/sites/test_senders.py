@@ -21,6 +21,7 @@ from isthmus_router.relay.messages import BridgeKind, Unicast, pack, pack_unicas
 from isthmus_router.relay.site_acks import encode_site_acks
 from isthmus_router.relay.site_table import Told, told_fields
 from isthmus_router.relay.sites import SiteReport, SiteState
+from isthmus_router.sites.member import MOST_REPAIR_BACKLOG
 from isthmus_router.sites.port import MOST_ANSWERS
 
 STRANGER = member_id(b"stranger" * 2)
@@ -155,6 +156,24 @@ def test_a_member_that_claims_to_have_more_of_a_stream_is_not_asked_for_it(net: 
         net.world.run(0.2)
     assert not asked
     everything_arrives(net, victim, 3)
+
+
+def test_requests_for_repair_are_answered_while_little_waits_for_the_member(net: Net) -> None:
+    """Each answer is a copy, and a slow member can ask for very many."""
+    target, origin, slow = net.of("nyc")
+    origin.publish(3)
+    net.world.run(1.0)
+    body = wire.encode_repair(wire.Repair(origin.id, 1, 9))
+    sent: list[bytes] = []
+    real = target.member.resolver.send
+    target.member.resolver.send = lambda now, to, frame: sent.append(frame) or real(now, to, frame)  # type: ignore[method-assign,func-returns-value]
+    for waiting, answered in ((MOST_REPAIR_BACKLOG + 1, False), (MOST_REPAIR_BACKLOG, True)):
+        of_member = {slow.id: waiting}
+        target.backlog = lambda to, member, of=of_member: of.get(member, 0)  # type: ignore[misc,method-assign]
+        sent.clear()
+        give(target, slow.id, Kind.REPAIR, body)
+        assert any(frame[0] in (Kind.BATCH, Kind.MISSING) for frame in sent) is answered
+    everything_arrives(net, origin, 3)
 
 
 def test_a_request_for_repair_is_answered_by_who_was_asked(net: Net) -> None:
