@@ -21,8 +21,8 @@ from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names,
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
-from isthmus_router.write_turns import write_turns
 from isthmus_router.room import Room
+from isthmus_router.write_turns import write_turns
 
 log = logging.getLogger("GOSSIP")
 

@@ -8,8 +8,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from isthmus_router.host_names import HostNames
 from isthmus_router import tls_records
+from isthmus_router.host_names import HostNames
 from isthmus_router.transport.connection import FrameConnection
 
 _BACKLOG = 1024

@@ -15,8 +15,8 @@ from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.messages import VERSION, Heartbeat, Hello, Register, Unregister, encode_control
 from isthmus_router.gossip.server import Bounds, GossipServer
 from isthmus_router.groups.identity import MemberInfo, member_id
-from isthmus_router.write_turns import PIECE_BYTES, TURN_BYTES
 from isthmus_router.room import Room
+from isthmus_router.write_turns import PIECE_BYTES, TURN_BYTES
 
 MIB = 1 << 20
 GROUP = b"group"
