@@ -185,7 +185,10 @@ async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, inst
     event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name'][:200]}-", "namespace": metadata["namespace"]},
+        "metadata": {
+            "generateName": f"{metadata['name'][:200].rstrip('.-')}-",
+            "namespace": metadata["namespace"],
+        },
         "eventTime": now,
         "reportingController": f"isthmus.dev/{MANAGER}",
         "reportingInstance": instance[:128],

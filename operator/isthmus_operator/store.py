@@ -30,6 +30,7 @@ from .names import (
     MANAGER,
     base_name,
     config_secret,
+    flow_analysis_name,
     flow_log_name,
     gossip_name,
 )
@@ -248,8 +249,9 @@ class Store:
         """What controls pods, by uid, and the resource that each one is for: StatefulSets, ReplicaSets of Deployments,
         and Jobs, those of CronJobs included.
 
-        A StatefulSet or Deployment counts if it has the name that the operator gives it, and is not being deleted: a
-        finalizer keeps a forged one that the operator has deleted."""
+        A StatefulSet, Deployment or CronJob counts if it has the name that the operator gives it, and is not being
+        deleted: a finalizer keeps a forged one that the operator has deleted. So does a Job of a FlowAnalysis that is
+        not being deleted."""
         resources = {
             str(item["metadata"]["uid"]): _Owner(item["kind"], item["metadata"]["name"])
             for item in self.resources(namespace)
@@ -269,9 +271,13 @@ class Store:
                 and item["metadata"].get("deletionTimestamp") is None
             }
 
-        scheduled = {_uid(item): owner for item, owner in under(resources, self.children["CronJob"])}
         replicas = under(made("Deployment"), self.replica_sets)
-        jobs = under({**resources, **scheduled}, self.children["Job"])
+        runs = {uid: owner for uid, owner in resources.items() if owner.kind == "FlowAnalysis"}
+        jobs = [
+            (item, owner)
+            for item, owner in under(runs | made("CronJob"), self.children["Job"])
+            if item["metadata"].get("deletionTimestamp") is None
+        ]
         return made("StatefulSet") | {_uid(item): owner for item, owner in (*replicas, *jobs)}
 
 
@@ -289,6 +295,7 @@ class _Owner:
             ("Router", "Deployment"): base_name,
             ("GossipRouter", "StatefulSet"): gossip_name,
             ("FlowLog", "Deployment"): flow_log_name,
+            ("FlowAnalysis", "CronJob"): flow_analysis_name,
         }
         name = names.get((self.kind, kind))
         return name(self.name) if name is not None else None

@@ -360,7 +360,7 @@ class Run(Model):
     deliveries: Annotated[int, Field(ge=0)] | None = None
     """Messages from clients that it has counted."""
 
-    report: Annotated[str, Field(max_length=1200)] | None = None
+    report: Annotated[str, Field(max_length=1500)] | None = None
     """Where its report is."""
 
 
@@ -395,7 +395,7 @@ class FlowAnalysisStatus(Model):
     headline: Annotated[str, Field(max_length=256)] | None = None
     """The first of the findings, or why the last run failed."""
 
-    report: Annotated[str, Field(max_length=1200)] | None = None
+    report: Annotated[str, Field(max_length=1500)] | None = None
     """Where the report of the last one that succeeded is."""
 
 

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from .base import Condition, ListMap, Model, Port
 
+MAX_INSTANCE_STATUSES = 250
+"""A Router has at most 200 replicas, and a quarter more during a rolling update."""
+
 
 class UplinkStatus(Model):
     """An open connection of an edge router to an interior one."""
@@ -98,7 +101,9 @@ class RouterStatus(Model):
     neighbors: Annotated[int, Field(ge=0)] = 0
     """Number of routers outside this Router that its replicas have a direct link with."""
 
-    instances: Annotated[list[RouterInstanceStatus], Field(max_length=200), ListMap("id")] | None = None
+    instances: (
+        Annotated[list[RouterInstanceStatus], Field(max_length=MAX_INSTANCE_STATUSES), ListMap("id")] | None
+    ) = None
     """What each router says of itself."""
 
     endpoints: Annotated[list[Endpoint], Field(max_length=64)] | None = None

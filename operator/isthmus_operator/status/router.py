@@ -10,6 +10,7 @@ from ..render import RouterInstance
 from ..render.flows.listener import PORT_NAME
 from ..render.instances import mesh_connector_name
 from ..report import RouterReport, UplinkReport
+from ..resources.router_status import MAX_INSTANCE_STATUSES
 from .conditions import INSECURE, Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
 from .insecure import router_insecure, shared_with_collectors, until_in_effect
@@ -41,7 +42,7 @@ def router_status(
         "readyReplicas": sum(pod.ready for pod in facts.serving),
         "selector": ",".join(f"{key}={value}" for key, value in selector(router.name).items()),
         "neighbors": len({peer for report in reports for peer in report.neighbors} - ids),
-        "instances": [_instance(facts, pod) for pod in facts.serving],
+        "instances": [_instance(facts, pod) for pod in facts.serving[:MAX_INSTANCE_STATUSES]],
         "endpoints": _endpoints(facts),
         "operatorVersion": version,
     }

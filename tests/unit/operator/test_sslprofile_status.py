@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from tests.unit.operator.sslprofiles import NETWORK, ledger, rendered
 from tests.unit.operator.support import authority, gossip_router, model, relay_site, router, ssl_profile
 from tests.unit.operator.test_revocations import CHECKED, revoking
 
+from isthmus_operator.certificates import Certificate
 from isthmus_operator.facts import router_facts
 from isthmus_operator.model import NamespaceModel, Problem
 from isthmus_operator.names import ANNOTATION_SYNC, LABEL_ROUTER
@@ -387,3 +388,10 @@ def test_the_status_tells_ordinals_and_users_and_nothing_secret() -> None:
     }
     assert "PRIVATE" not in json.dumps(found)
     assert "BEGIN" not in json.dumps(found)
+
+
+def test_years_have_four_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server would refuse the whole status."""
+    old = Certificate("f", "i", "issuer", datetime(100, 1, 2, tzinfo=UTC), NOW)
+    monkeypatch.setattr("isthmus_operator.status.sslprofile.described", lambda _: old)
+    assert status(facts(settled(ledger(1))))["notBefore"] == "0100-01-02T00:00:00Z"

@@ -25,6 +25,7 @@ from isthmus_operator.report import (
 )
 from isthmus_operator.resources import Router
 from isthmus_operator.resources.base import PAUSED_ANNOTATION
+from isthmus_operator.resources.router_status import MAX_INSTANCE_STATUSES
 from isthmus_operator.status import (
     PodView,
     RouterFacts,
@@ -149,6 +150,15 @@ def verdicts(status: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 def message(status: Mapping[str, Any], kind: str) -> str:
     return next(str(item["message"]) for item in status["conditions"] if item["type"] == kind)
+
+
+def test_more_pods_than_a_status_lists() -> None:
+    """The API server would refuse the whole status, which would stay as it was."""
+    world = World()
+    world.pods |= {f"shop-{number}": world.pod(f"shop-{number}") for number in range(MAX_INSTANCE_STATUSES)}
+    status = world.router("shop")
+    assert len(status["instances"]) == MAX_INSTANCE_STATUSES
+    assert status["replicas"] == MAX_INSTANCE_STATUSES + 1
 
 
 def test_all_is_well() -> None:

@@ -19,6 +19,7 @@ from isthmus_operator.names import (
     LABEL_USE,
     MANAGER,
     base_name,
+    flow_analysis_name,
 )
 from isthmus_operator.status import PodView
 from isthmus_operator.store import Store, secret_view, slim
@@ -138,8 +139,12 @@ def test_pods_are_those_that_a_workload_of_a_resource_controls() -> None:
     children = {
         "StatefulSet": [("west", "uid-west"), ("foreign", None), ("of another", "uid-east")],
         "Deployment": [("west", "uid-west"), ("foreign", None)],
-        "CronJob": [("daily", "uid-daily")],
-        "Job": [("once", "uid-daily"), ("scheduled", "CronJob daily"), ("foreign", None)],
+        "CronJob": [(flow_analysis_name("daily"), "uid-daily")],
+        "Job": [
+            ("once", "uid-daily"),
+            ("scheduled", f"CronJob {flow_analysis_name('daily')}"),
+            ("foreign", None),
+        ],
     }
     found.children = {
         **{kind: {} for kind in KINDS},
@@ -175,6 +180,14 @@ def test_pods_of_forged_workloads_do_not_count() -> None:
     found = store(router("west"), router("East.1"), flow_analysis("daily"))
     going = controlled("StatefulSet", base_name("East.1"), "uid-East.1")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    ended = controlled("Job", "ended", "uid-daily")
+    ended["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    jobs = [
+        controlled("Job", "run", "uid-daily"),
+        ended,
+        controlled("Job", "of a Router", "uid-west"),
+        controlled("Job", "of a forged CronJob", "CronJob forged"),
+    ]
     found.children = {
         **{kind: {} for kind in KINDS},
         "StatefulSet": {
@@ -186,7 +199,8 @@ def test_pods_of_forged_workloads_do_not_count() -> None:
             ]
         },
         "Deployment": {"net": [controlled("Deployment", "forged", "uid-west")]},
-        "Job": {"net": [controlled("Job", "run", "uid-daily")]},
+        "CronJob": {"net": [controlled("CronJob", "forged", "uid-daily")]},
+        "Job": {"net": jobs},
     }
     found.replica_sets = {"net": [controlled("ReplicaSet", "forged", "Deployment forged")]}
     of_west, of_daily = {LABEL_ROUTER: "west"}, {LABEL_FLOW_ANALYSIS: "daily"}
@@ -198,6 +212,9 @@ def test_pods_of_forged_workloads_do_not_count() -> None:
         controlled("Pod", "of one that a finalizer keeps", f"StatefulSet {base_name('East.1')}"),
         controlled("Pod", "of a forged Deployment", "ReplicaSet forged", **of_west),
         controlled("Pod", "of a Job, labelled for a Router", "Job run", **of_west),
+        controlled("Pod", "of a Job that is being deleted", "Job ended", **of_daily),
+        controlled("Pod", "of a Job of a Router", "Job of a Router", **of_west),
+        controlled("Pod", "of a Job of a forged CronJob", "Job of a forged CronJob", **of_daily),
         controlled("Pod", "labelled for another Router", "StatefulSet west", **{LABEL_ROUTER: "east"}),
         controlled("Pod", "labelled for a FlowLog", "StatefulSet west", **{LABEL_FLOW_LOG: "west"}),
     ]
