@@ -208,7 +208,8 @@ class RoutePlanner:
         loads = {hop: known.get(hop) or PathLoad(cost, address.balance) for hop, cost in paths.items()}
         for hop, cost in paths.items():
             loads[hop].cost = cost
-        address.loads = loads if whole else {**known, **loads}
+        others = {} if whole else {hop: load for hop, load in known.items() if not hop.ended}
+        address.loads = others | loads
         return Receivers(
             RouteKind.BALANCE, sinks, [*[None] * len(links), *loads.values()], hops=len(paths), whole=whole
         )

@@ -204,3 +204,21 @@ def test_a_route_of_many_with_largest_messages_lasts(name: str) -> None:
     assert not route.valid
     assert crowd.route(crowd.senders[0]).kind is not RouteKind.SELECTIVE
     assert crowd.route(crowd.senders[0]).receivers is receivers
+
+
+def test_paths_that_have_ended_are_forgotten() -> None:
+    """A neighbor comes back again and again, while another one sends to an address that both consume from."""
+    router = RouterInMemory(treatments=TREATMENTS)
+    router.receiver("even")
+    sending = router.neighbour("B")
+    router.consumers_at("B", "Meven")
+    address = router.core.addresses["Meven"]
+    annotations = RouterAnnotations(to_override="even", ingress="0/B", trace=("0/B",))
+    for _ in range(5):
+        hop = router.neighbour("C", origins="B")
+        router.consumers_at("C", "Meven")
+        sender = router.sender(None, sending.connection)
+        route = router.core.route_for(sender, "even", annotations)
+        assert hop in route.sinks
+        hop.end()
+    assert sum(hop.ended for hop in address.loads) <= 1

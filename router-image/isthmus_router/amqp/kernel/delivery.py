@@ -82,7 +82,8 @@ class Kept(Delivery):
         """As it came in; its annotation section has `skip` bytes."""
         self.skip = skip
         self.address: Address | None = None
-        self.tried: set[Sink] = set()
+        self.tried: list[Sink] = []
+        """Receivers that have had it; few, and a set of them would take far more memory."""
         link.connection.kept_bytes += len(payload)
 
     def let_go(self, link: Link) -> None:

@@ -74,7 +74,7 @@ class Selective:
             if route.resends and link.connection.kept_bytes + size <= _most_kept(link):
                 kept = Kept(link, pn, load, settlement.now, bytes(forwarder.view[:size]), skip)
                 kept.address = route.address
-                kept.tried.add(sink)
+                kept.tried.append(sink)
                 record = kept
             else:
                 record = Delivery(link, pn, load, settlement.now)
@@ -132,7 +132,7 @@ class Selective:
         out = forwarder.out_link(sink, route, skip, size)
         if out is None:
             return False
-        kept.tried.add(sink)
+        kept.tried.append(sink)
         kept.load = load
         if load is not None:
             load.outstanding += 1
