@@ -268,7 +268,7 @@ class Told:
 
     def _status(self, *_: Any) -> dict[str, Any]:
         condition = {"type": "Ready", "status": "False", "reason": self.reason, "message": self.message}
-        return {"conditions": [condition]}
+        return {"conditions": [condition | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 
 
 async def test_changes_of_conditions_do_not_delay_the_messages_that_follow(
