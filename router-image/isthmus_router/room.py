@@ -1,9 +1,9 @@
-"""The room that a process has for bytes of its peers, the shares in it, and who waits for it. Sans-IO.
+"""The room that a process has for bytes of its peers, the shares in it, and the connections that wait for it. Sans-IO.
 
 It serves gossip routers, and the ports for members and other sites. A share belongs to an identity or to a group. Each
-may hold as much as is still free (a group half as much), so that
-some room is always left for those that hold less, however many bytes others send. Room that is reserved for bytes
-before they arrive costs its holder nothing, so that an identity or a group may reserve only a small part.
+may hold as much as is still free (a group half as much). So some room is always left for those that hold less, however
+many bytes others send. Room that is reserved for bytes before they arrive costs its holder nothing. So an identity or a
+group may reserve only a small part.
 """
 
 from __future__ import annotations

@@ -78,6 +78,13 @@ def most_memory(router: Router, seconds: float) -> int:
     return most
 
 
+def await_leave(router: Router) -> None:
+    """Until only the connections of the canary are left."""
+    eventually(
+        lambda: router.status()["counters"]["connectionCount"] == 2, "the attacker is gone", WAIT_SECONDS
+    )
+
+
 @pytest.fixture
 def attacked(either_kernel: Callable[[], Routers]) -> Router:
     """A router with a listener for clients; another one for each test, since memory is not given back."""
@@ -93,11 +100,7 @@ def test_each_disposition_names_all_deliveries(attacked: Router, *, by_receiver:
             flood.send(name_all(RECEIVED, by_receiver=by_receiver) * FRAMES)
             grown = most_memory(attacked, SHOWN_SECONDS) - before
             flood.leave()
-        eventually(
-            lambda: attacked.status()["counters"]["connectionCount"] == 2,
-            "the attacker is gone",
-            WAIT_SECONDS,
-        )
+        await_leave(attacked)
     canary.report.check()
     assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
 
@@ -138,11 +141,7 @@ def test_state_that_the_engine_would_keep_with_all_deliveries(
             attacked.await_log('"reason":"amqp:decode-error', timeout=WAIT_SECONDS)
             grown = attacked.memory() - before
             flood.leave()
-        eventually(
-            lambda: attacked.status()["counters"]["connectionCount"] == 2,
-            "the attacker is gone",
-            WAIT_SECONDS,
-        )
+        await_leave(attacked)
     canary.report.check()
     assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
     assert canary.report.most_cpu_seconds < 0.3, canary.report

@@ -348,7 +348,7 @@ class Address:
         self.known_receivers.clear()
 
     def _forget_burdens(self) -> None:
-        """Who has the smallest burden may be somebody else now. Who takes turns is a consumer here in any case."""
+        """Another consumer may have the smallest burden now. Those that take turns are attached here anyway."""
         if self.treatment is not Treatment.CLOSEST:
             self.balance.forget()
 

@@ -23,7 +23,7 @@ from isthmus_router.message.sections import (
 )
 
 MOST_SPELLINGS, LONGEST_SPELLING = 8, 256
-"""Of an address in targets: so many, and so long ones, have routes that senders share; others have one each."""
+"""Senders share the routes of so many spellings of an address, of at most so many characters. Others have one each."""
 MOST_ROUTES = 10_000
 """To one address, or to destinations without one; beyond that all of them end, and are made anew as they are needed."""
 LEAST_SETS, MOST_PLACES = 16, 1_000_000

@@ -13,7 +13,10 @@ ROUTE_BYTES = 512
 
 
 class RememberedRoutes:
-    """Those of several links. Beyond the bound, the link that began first to remember some forgets all of its own."""
+    """The routes that several links remember.
+
+    Beyond the bound, the link that was the first to remember any forgets all of its own.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -21,8 +21,10 @@ from isthmus_router.policy.automaton import EITHER, Automata, Automaton, Element
 
 USER = "${user}"
 KNOWN_ADDRESSES = 200
-"""Answers remembered, as a sender without target may ask for every message. Where an entry of its group names the user,
-each connection has its own."""
+"""Answers that are remembered, because a sender without a target needs one for each message.
+
+Connections share them, except where an entry of their group names the user.
+"""
 LONGEST_KNOWN = 128
 """Characters of an address whose answer is remembered."""
 

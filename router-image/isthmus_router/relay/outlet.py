@@ -79,7 +79,7 @@ class Outlet:
         self._live_from: dict[MemberId, int] = {}
         self._draining = False
         self._ping_at = inf
-        """When the site is told how far it was sent."""
+        """When the site is next told the numbers of the last batches that were sent to it."""
         self._repeats: dict[MemberId, tuple[int, int]] = {}
         """What is still to be repeated of each origin, by turn: from the first number on and before the second one."""
         self._repeat_left = 0

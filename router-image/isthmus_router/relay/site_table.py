@@ -3,8 +3,8 @@
 SITES: `[epoch number, epoch coordinator, version, [[host, port] ...], [[site, state, [view ...]] ...]]`; without the
 last field it is the answer of who has got that version. Reports of former relays count until a present one tells.
 
-A member that is no relay yet may be one in a view that is still to come, so a few reports of such members are retained.
-Whoever is not answered reports again after a second, and nothing is lost by a refusal.
+A member that is no relay yet may be one in a later view, so a few reports of such members are retained. A relay whose
+report is not answered sends it again after a second, so a refused report is not lost.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Round:
     agreed: dict[MemberId, Agree] = field(default_factory=dict)
     """Without steps, which are in the pool; with the states of those that have a view."""
     answered: set[tuple[MemberId, bool]] = field(default_factory=set)
-    """Who has agreed, and who has refused: the steps of each are taken once."""
+    """The members that have agreed or refused. The steps of each are taken once."""
     states_bytes: int = 0
 
     @property
