@@ -160,10 +160,13 @@ def copy_condition(source: Pointer, target: Pointer) -> None:
         copy_data(lib.pn_condition_info(source), lib.pn_condition_info(target))
 
 
-def check_state(pn: Pointer) -> None:
-    """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid or too large."""
+def check_state(pn: Pointer, *, of_router: bool) -> None:
+    """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid or too large.
+
+    `of_router`: the peer is a router or an edge, and may pass on the states of others.
+    """
     state, remote = lib.pn_delivery_remote_state(pn), lib.pn_delivery_remote(pn)
-    lasts = not lib.pn_delivery_settled(pn)
+    lasts = not of_router and not lib.pn_delivery_settled(pn)
     if state == lib.PN_REJECTED:
         condition = lib.pn_disposition_condition(remote)
         _check_detail(lib.pn_condition_info(condition), lasts=lasts)

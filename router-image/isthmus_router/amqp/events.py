@@ -129,7 +129,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             link = links.get(pn_link)
             state = delivery_state(delivery)
             if state not in PLAIN and link is not None:
-                check_state(delivery)
+                check_state(delivery, of_router=connection.settings.role.is_between_routers)
             if delivery_tag(delivery).size > MOST_TAG_BYTES:
                 connection.break_off(LONG_TAG)
             elif link is None:
