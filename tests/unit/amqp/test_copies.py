@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
 from tests.unit.amqp.rig import Peer, Rig, usable
@@ -196,7 +196,12 @@ class Play:
         """Send no more of one."""
         found = self._pick([one for one in self.senders if one[1].name in self.begun], at)
         if found is not None:
-            self.begun.pop(found[1].name)[2].abort()
+            link = found[1]
+            if link.credit <= 0:  # as above
+                del self.begun[link.name]
+                link.close()
+            else:
+                self.begun.pop(link.name)[2].abort()
 
     def work(self, count: int) -> None:
         """The router makes some steps."""
@@ -287,6 +292,16 @@ class Play:
 @pytest.mark.parametrize("compiled", [True, False])
 @settings(max_examples=50, deadline=None)
 @given(steps=st.lists(STEPS, min_size=5, max_size=40), at_once=st.sampled_from((0, 2)))
+@example(
+    steps=[
+        ("send", 0, ADDRESSES[0], 1, False),
+        ("begin", 0, ADDRESSES[0]),
+        ("abort", 0),
+        ("send", 0, ADDRESSES[0], 1, False),
+        ("detach", 0),
+    ],
+    at_once=0,
+)
 def test_copies_in_steps(steps: Steps, at_once: int, *, compiled: bool) -> None:
     start: Steps = [
         *[("sender", at, ADDRESSES[0]) for at in range(len(ROLES))],
@@ -306,6 +321,30 @@ def test_copies_in_steps(steps: Steps, at_once: int, *, compiled: bool) -> None:
             play.check()
         finally:
             play.rig.close()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("how", ["end", "abort"])
+def test_what_waits_behind_a_large_message_arrives_when_the_sender_has_gone(
+    how: str, *, compiled: bool
+) -> None:
+    """The large message waits for copies of the first one, and all of both has arrived at the router."""
+    with (
+        patch.multiple(copies, AT_ONCE=0, STEP=1),
+        patch.multiple(stream, MANY_RECEIVERS=1),
+    ):
+        play = Play(compiled=compiled)
+        play.take([("receiver", at, ADDRESSES[0], AMPLE) for at in range(3)])
+        play.take([("sender", 0, ADDRESSES[0]), ("send", 0, ADDRESSES[0], 1, False)])
+        last: tuple[Any, ...] = ("end", 0, False) if how == "end" else ("abort", 0)
+        for _ in range(2):
+            play.take([("begin", 0, ADDRESSES[0]), last])
+        play.take([("send", 0, ADDRESSES[0], 2, False), ("detach", 0)])
+        play.come_to_rest()
+        play.check()
+        complete = 5 if how == "end" else 3
+        assert [sum(map(len, peer.seen.values())) for peer in play.peers[:3]] == [complete] * 3
+        play.rig.close()
 
 
 def test_the_steps_make_copies() -> None:

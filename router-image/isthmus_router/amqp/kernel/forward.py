@@ -593,33 +593,43 @@ class Forwarder:
 
     def _read_rest(self, link: Link) -> None:
         """The sender is gone, and what is unread because other messages wait has arrived before that."""
-        if link.stream.__class__ is Postponed and not pn_link_state(link.io) & PN_LOCAL_CLOSED:
-            self._read_postponed(link, link.stream)
-        elif link.stream.__class__ is WideStream:
-            stream, link.stream = link.stream, None
-            if self.streams.wide.sender_lost(stream):
-                link.paused = False
-                self.readable(link)
-        while (
-            link.paused
-            and (link.connection.crowded or self.copies.hold_up(link))
-            and pn_link_current(link.io)
-            and not pn_link_state(link.io) & PN_LOCAL_CLOSED
-        ):
+        while not pn_link_state(link.io) & PN_LOCAL_CLOSED:
+            stream = link.stream
+            if stream.__class__ is Postponed:
+                if not self._read_postponed(link, stream):
+                    return
+            elif stream.__class__ is WideStream:
+                link.stream = None
+                if not self.streams.wide.sender_lost(stream):
+                    return
+            elif not (link.paused and pn_link_current(link.io)) or not (
+                link.connection.crowded or self.copies.hold_up(link)
+            ):
+                return
             link.paused = False
             self.readable(link)
 
-    def _read_postponed(self, link: Link, stream: Stream) -> None:
+    def _read_postponed(self, link: Link, stream: Stream) -> bool:
+        """Deal with a message that has waited for its turn to be passed on, if all of it is here.
+
+        Whether messages behind it can be read. It is lost if it is too large to be copied as a whole: nobody was told
+        that it had arrived.
+        """
         head, pn = stream.head, stream.pn
-        if pn_delivery_partial(pn) or pn_delivery_aborted(pn):
-            return
+        aborted = pn_delivery_aborted(pn)
+        if pn_delivery_partial(pn) and not aborted:
+            return False
+        link.stream, stream.head = None, b""
+        self.parking.keep_no_more(stream)
         size = len(head) + pn_delivery_pending(pn)
-        if size > WHOLE_MESSAGE_BYTES or 0 < link.max_message_size < size:
-            return
+        if not aborted and 0 < link.max_message_size < size:
+            return False
+        if aborted or size > WHOLE_MESSAGE_BYTES:
+            pn_delivery_settle(pn)
+            return True
         self.view[: len(head)] = head
         if size > len(head):
             pn_link_recv(link.io, self.buffer + len(head), size - len(head))
-        link.stream, stream.head = None, b""
-        self.parking.keep_no_more(stream)
         advance(link)
         self.whole(link, pn, size)
+        return True
