@@ -147,6 +147,34 @@ def test_state_that_the_engine_would_keep_with_all_deliveries(
     assert canary.report.most_cpu_seconds < 0.3, canary.report
 
 
+HUGE = modified({Symbol("x"): "y" * 14_000})
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("by_receiver", [True, False], ids=["receiver", "sender"])
+def test_state_that_the_engine_would_copy_to_all_deliveries(
+    secure: tuple[Router, int], identity: Identity, *, by_receiver: bool, secured: bool
+) -> None:
+    """The disposition does not get to the engine, which would take 67 MB for it; one for a few deliveries does."""
+    router, port = secure
+    tls = ssl.create_default_context(cafile=str(identity.trusted)) if secured else None
+    count = LINKS * OF_A_LINK
+    with Canary(router) as canary:
+        with Flood(port if secured else router.port, tls) as flood:
+            fill(router, flood, credit=2 * count if by_receiver else 0)
+            before = router.memory()
+            few = frame(DISPOSITION, [by_receiver, UInt(0), UInt(9), True, HUGE])
+            flood.send(few, attach(LINKS + 1, "later", "fill", receiver=True))
+            eventually(lambda: router.metric("links", 'type="endpoint"') >= LINKS + 2 + 2, "the next frame")
+            flood.send(name_all(HUGE, by_receiver=by_receiver))
+            router.await_log('"reason":"amqp:resource-limit-exceeded', timeout=WAIT_SECONDS)
+            grown = router.memory() - before
+            flood.leave()
+        await_leave(router)
+    canary.report.check()
+    assert grown < 24 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
+
+
 @pytest.fixture
 def identity(tmp_path: Path) -> Identity:
     """The router's certificate."""

@@ -30,7 +30,8 @@ from isthmus_router.amqp.opening import is_local, name_client, password_hint, pr
 from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD
+from isthmus_router.amqp.sockets.dispositions import COPIES_TOO_MUCH
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, REFUSED, UNREAD
 from isthmus_router.amqp.terminus import size_of_link
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
@@ -218,6 +219,11 @@ class AmqpConnection(ConnectionState):
         try:
             if outcome == UNREAD:
                 self.abort("the peer does not read the answer to its open frame")
+                return
+            if outcome == REFUSED:
+                self.close(COPIES_TOO_MUCH)
+                self.pump(found)
+                self.driver.touch(self)
                 return
             if outcome < 0:
                 self.abort(f"read failed: {os.strerror(-outcome)}")

@@ -14,7 +14,7 @@ from proton import SSL, Connection, SSLDomain, Transport
 from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, OPEN, SASL_HEADER, SASL_INIT, frame
 from tests.unit.amqp.rig import End, Rig
 
-from isthmus_router.amqp.sockets.layers import AMQP, PLACE, Gate, place_for_gate
+from isthmus_router.amqp.sockets.layers import AMQP, NO_BYTES, PLACE, Gate, place_for_gate
 from isthmus_router.core.roles import Role
 from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
 
@@ -144,13 +144,23 @@ def test_end_comes_after_all_frames(encrypted: Encrypted) -> None:
     gate.remove()
 
 
-def test_no_gate_where_nothing_decrypts(tmp_path: Path) -> None:
+def test_all_frames_pass_where_nothing_decrypts(tmp_path: Path) -> None:
     ends = Encrypted(tmp_path, tls=False)
     assert place_for_gate(ends.router) is None
     while ends.send() | ends.answer():
         pass
-    assert place_for_gate(ends.router) == -1
-    assert ffi.cast("uintptr_t *", ends.router)[PLACE] == AMQP
+    place = place_for_gate(ends.router)
+    assert place is not None
+    gate = Gate(ends.router, place)
+    assert not gate.decrypts
+    gate.allowed = NO_BYTES
+    for _ in range(SESSIONS):
+        ends.connection.session().open()
+    ends.send()
+    assert not gate.held
+    assert ends.frames == 1 + SESSIONS
+    gate.remove()
+    assert ffi.cast("uintptr_t *", ends.router)[PLACE + place] == AMQP
     ends.close()
 
 

@@ -22,7 +22,7 @@ import os
 
 from isthmus_router.amqp.kernel.handles import written
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.amqp.sockets import layers, limits, outcome, pieces
+from isthmus_router.amqp.sockets import dispositions, layers, limits, outcome, pieces
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
@@ -92,6 +92,7 @@ cdef enum:
     READ_BYTES = 64 * 1024
     AT_ONCE = 256
     MOST_HELD = 64  # of those at once, where as many sockets have something
+    PN_EOS = -1
     WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
 
 cdef size_t MOST_EVENTS = pieces.MOST_EVENTS
@@ -121,6 +122,9 @@ cdef int WRITTEN = outcome.WRITTEN
 cdef int BLOCKED = outcome.BLOCKED
 cdef int ENDED = outcome.ENDED
 cdef int UNREAD = outcome.UNREAD
+cdef int REFUSED = outcome.REFUSED
+
+include "dispositions.pxi"
 
 ctypedef ssize_t (*process)(void *, unsigned int, const char *, size_t) noexcept nogil
 
@@ -134,7 +138,10 @@ cdef struct Layer:  # pn_io_layer_t
 cdef struct Gate:
     Layer layer  # first: the engine has its address
     size_t allowed
+    size_t deliveries
+    bint decrypts
     bint held
+    bint refused
 
 cdef Layer *AMQP = <Layer *>symbol("amqp_layer")
 cdef Layer *PASSED = <Layer *>symbol("pni_passthru_layer")
@@ -157,8 +164,8 @@ cdef struct Socket:
     size_t largest  # most deliveries that were counted at a time
     size_t uncounted  # bytes read and written since
     bint heavy  # has made many events in its last turn
-    Gate *gate  # of what the engine decrypts, once it is needed
-    int gate_place  # -1: nothing decrypts
+    Gate *gate  # once it is needed
+    int gate_place
     uint32_t watched
     uint32_t events
     ssize_t outcome
@@ -175,11 +182,16 @@ cdef struct Job:
 cdef size_t _piece(Socket *sock, size_t heavy) noexcept nogil:
     """As `Intake.piece`."""
     cdef size_t most = MOST_EVENTS_OF_ROUTERS if sock.between_routers else MOST_EVENTS
-    cdef size_t deliveries = sock.known + sock.bytes // FRAME_BYTES
+    cdef size_t deliveries = _deliveries(sock)
     most //= min(1 + heavy, MOST_SHARES)
     if deliveries * READ_BYTES > most * FRAME_BYTES and sock.bytes >= LINK_BYTES * (8 + sock.links):
         deliveries = _count(sock, deliveries)
     return max(LEAST_PIECE, min(<size_t>READ_BYTES, most * FRAME_BYTES // max(<size_t>1, deliveries)))
+
+
+cdef inline size_t _deliveries(Socket *sock) noexcept nogil:
+    """As `Intake.deliveries`."""
+    return sock.known + sock.bytes // FRAME_BYTES
 
 
 cdef size_t _count(Socket *sock, size_t expected) noexcept nogil:
@@ -224,7 +236,6 @@ cdef inline Layer **_layers(void *transport) noexcept nogil:
 cdef ssize_t _pass(void *transport, unsigned int place, const char *data, size_t size) noexcept nogil:
     """As `layers.admit`."""
     cdef Gate *gate = <Gate *>_layers(transport)[place]
-    cdef const unsigned char *length = <const unsigned char *>data
     cdef size_t frame = 0
     cdef ssize_t taken
     if size > gate.allowed:
@@ -232,8 +243,11 @@ cdef ssize_t _pass(void *transport, unsigned int place, const char *data, size_t
             gate.held = True
             return 0
         if size >= 4:
-            frame = <size_t>length[0] << 24 | <size_t>length[1] << 16 | <size_t>length[2] << 8 | length[3]
+            frame = _number(<const unsigned char *>data, 4)
         size = min(size, max(gate.allowed, frame))
+    if _copies_too_much(<const unsigned char *>data, size, gate.deliveries):
+        gate.refused = True
+        return PN_EOS
     taken = AMQP.process_input(transport, place, data, size)
     if taken > 0:
         gate.allowed -= min(gate.allowed, <size_t>taken)
@@ -247,17 +261,16 @@ cdef bint _install_gate(Socket *sock) noexcept nogil:
     for place in range(COUNT):
         if found[place] != AMQP:
             continue
-        sock.gate_place = -1
+        sock.gate = <Gate *>calloc(1, sizeof(Gate))
+        if sock.gate == NULL:
+            return False
+        sock.gate_place = place
         for below in range(place):
             if found[below] != PASSED:
-                sock.gate_place = place
-        if sock.gate_place > 0:
-            sock.gate = <Gate *>calloc(1, sizeof(Gate))
-            if sock.gate == NULL:
-                return False
-            sock.gate.layer = AMQP[0]
-            sock.gate.layer.process_input = _pass
-            found[place] = &sock.gate.layer
+                sock.gate.decrypts = True
+        sock.gate.layer = AMQP[0]
+        sock.gate.layer.process_input = _pass
+        found[place] = &sock.gate.layer
         return True
     return not (sock.held_up and pn_link_head(sock.pn, 0) != NULL)
 
@@ -307,13 +320,16 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
         return
     while sock.moved < limit:
         piece = min(_piece(sock, job.heavy), limit)
-        if piece < GATED_PIECE and sock.gate == NULL and sock.gate_place == 0 and not _install_gate(sock):
+        if piece < GATED_PIECE and sock.gate == NULL and not _install_gate(sock):
             sock.outcome = UNREAD
             return
         room = min(piece, limit - sock.moved)
         if sock.gate != NULL:
-            sock.gate.allowed = room
-            room = min(GATED_PIECE, limit - sock.moved)
+            sock.gate.deliveries = _deliveries(sock)
+            sock.gate.allowed = NO_BYTES
+            if sock.gate.decrypts:
+                sock.gate.allowed = room
+                room = min(GATED_PIECE, limit - sock.moved)
         if sock.gate != NULL and sock.gate.held:
             size = room
             sock.moved += _resume(sock)
@@ -335,6 +351,10 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
             sock.moved += size
             _passed(sock, size)
         sock.outcome = sock.moved
+        if sock.gate != NULL and sock.gate.refused:
+            sock.gate.refused = False
+            sock.outcome = REFUSED
+            return
         sock.ended = pn_transport_capacity(sock.transport) < 0
         # Those of the pieces before have been counted.
         following = <void **>pn_collector_peek(sock.collector) if event == NULL else <void **>event[NEXT_EVENT]

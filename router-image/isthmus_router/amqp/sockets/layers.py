@@ -1,9 +1,11 @@
-"""Pieces of the input that the engine decrypts, as `pieces.py` decides on them.
+"""A gate in front of the frames of a connection: some do not pass, and what the engine decrypts passes in pieces.
+
+A transport of the engine is a stack of layers: TLS, SASL, AMQP. The router replaces the one for AMQP by a gate, which
+passes frames to it. It passes none that `dispositions.py` tells of.
 
 The engine decrypts a TLS record, or a block of a SASL security layer, as a whole. It works off all frames of it before
-it returns. A transport of the engine is a stack of layers: TLS, SASL, AMQP. The router replaces the one for AMQP by a
-gate, which passes a piece of the input to it and leaves the rest in the buffer of the layer below. `Gate.resume` makes
-the layer below offer the rest again, also when no more bytes arrive.
+it returns. So the gate passes a piece of this input, as `pieces.py` decides, and leaves the rest in the buffer of the
+layer below. `Gate.resume` makes the layer below offer the rest again, also when no more bytes arrive.
 
 Source: `core/engine-internal.h` (`pn_io_layer_t`, `pn_transport_t`), `ssl/openssl.c` and `sasl/sasl.c` of qpid-proton.
 """
@@ -16,6 +18,7 @@ from typing import Any
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer, library
+from isthmus_router.amqp.sockets.dispositions import copies_too_much
 
 COUNT = 3
 """Layers of a transport."""
@@ -81,15 +84,9 @@ PLACE = _place()
 
 
 def place_for_gate(transport: Pointer) -> int | None:
-    """The place of the AMQP layer if a layer below decrypts, and -1 if none does.
-
-    None while the protocol headers are not exchanged.
-    """
+    """The place of the AMQP layer; None while the protocol headers are not exchanged."""
     words = ffi.cast("uintptr_t *", transport) + PLACE
-    for place in range(COUNT):
-        if words[place] == AMQP:
-            return place if any(words[below] != PASSED for below in range(place)) else -1
-    return None
+    return next((place for place in range(COUNT) if words[place] == AMQP), None)
 
 
 _gates: dict[int, Gate] = {}
@@ -102,11 +99,16 @@ class Gate:
     def __init__(self, transport: Pointer, place: int) -> None:
         self.allowed = 0
         """Bytes that may pass next. While there are any, a frame passes as a whole."""
+        self.deliveries = 0
+        """How many the connection has unsettled, or more."""
+        self.refused = False
+        """A frame may not pass at all. The engine reads no more."""
         self.held = False
         """The layer below has frames that may not pass yet."""
         self._transport = transport
         self._words = ffi.cast("uintptr_t *", transport) + PLACE
         self._place = place
+        self.decrypts = any(self._words[below] != PASSED for below in range(place))
         _gates[int(ffi.cast("uintptr_t", transport))] = self
         self._words[place] = _ADDRESS
 
@@ -143,6 +145,9 @@ def admit(transport: int, place: int, data: int, size: int) -> int:
             return 0
         frame = int.from_bytes(ctypes.string_at(data, 4)) if size >= 4 else 0
         size = min(size, max(gate.allowed, frame))
+    if copies_too_much(ctypes.string_at(data, size), gate.deliveries):
+        gate.refused = True
+        return int(lib.PN_EOS)
     taken: int = _process(transport, place, data, size)
     gate.allowed -= min(gate.allowed, max(0, taken))
     return taken

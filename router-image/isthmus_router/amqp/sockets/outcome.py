@@ -11,3 +11,5 @@ ENDED: Final = 2
 """The engine has nothing more to write, ever."""
 UNREAD: Final = -errno.EOVERFLOW
 """The peer takes no bytes, and its input cannot be divided into pieces before it does."""
+REFUSED: Final = -errno.EMSGSIZE
+"""The engine did not get a frame, and reads no more."""

@@ -100,10 +100,15 @@ class Intake:
     def piece(self, heavy: int) -> int:
         """Bytes that the engine may be given next; `heavy` connections have many events to deal with."""
         most = self._most // min(1 + heavy, MOST_SHARES)
-        deliveries = self._known + self.moved // FRAME_BYTES
+        deliveries = self.deliveries
         if deliveries * READ_BYTES > most * FRAME_BYTES and self.moved >= LINK_BYTES * (8 + self._links):
             deliveries = self._count(deliveries)
         return max(LEAST_PIECE, min(READ_BYTES, most * FRAME_BYTES // max(1, deliveries)))
+
+    @property
+    def deliveries(self) -> int:
+        """How many the connection has, or more."""
+        return self._known + self.moved // FRAME_BYTES
 
     def _count(self, expected: int) -> int:
         deliveries, self._links = self._found()

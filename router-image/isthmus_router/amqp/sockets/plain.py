@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.sockets.layers import Gate, place_for_gate
+from isthmus_router.amqp.sockets.layers import NO_BYTES, Gate, place_for_gate
 from isthmus_router.amqp.sockets.limits import MOST_OPENING
-from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD, WRITTEN
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, REFUSED, UNREAD, WRITTEN
 from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, GATED_PIECE, READ_BYTES, Intake
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class Poller:
         self._opening: dict[int, int] = {}
         """Connections whose handshake is not over: the round in which each was read, or added."""
         self._intakes: dict[int, Intake] = {}
-        self._gates: dict[int, Gate | None] = {}
-        """None for connections that nothing decrypts."""
+        self._gates: dict[int, Gate] = {}
         self._held: dict[int, None] = {}
         """Connections with frames that have not passed their gate."""
         self._ready = os.eventfd(1, os.EFD_CLOEXEC)
@@ -175,7 +174,9 @@ class Poller:
                 gate = None
             room = min(piece, limit - total)
             if gate is not None:
-                gate.allowed, room = room, min(GATED_PIECE, limit - total)
+                gate.deliveries, gate.allowed = intake.deliveries, NO_BYTES
+                if gate.decrypts:
+                    gate.allowed, room = room, min(GATED_PIECE, limit - total)
             if gate is not None and gate.held:
                 size = room
                 total += gate.resume()
@@ -187,6 +188,9 @@ class Poller:
                 self._push(connection, size)
                 total += size
                 intake.passed(size)
+            if gate is not None and gate.refused:
+                gate.refused = False
+                return REFUSED
             if intake.events() > FEW_EVENTS:
                 self._heavy.add(fd)
                 return total
@@ -195,14 +199,14 @@ class Poller:
         return total
 
     def _install_gate(self, connection: AmqpConnection) -> bool:
-        """Have what the engine decrypts pass a gate, once the protocol headers are exchanged.
+        """Have frames pass a gate, once the protocol headers are exchanged.
 
         False if the peer has attached links and takes no bytes, so that they may never be.
         """
         place = place_for_gate(connection.transport)
         if place is None:
             return not (self._intakes[connection.fd].held_up and lib.pn_link_head(connection.pn, 0))
-        self._gates[connection.fd] = Gate(connection.transport, place) if place >= 0 else None
+        self._gates[connection.fd] = Gate(connection.transport, place)
         return True
 
     def _push(self, connection: AmqpConnection, size: int) -> None:
