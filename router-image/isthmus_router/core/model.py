@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PRIORITIES = 10
 WHOLE_MESSAGE_BYTES = 1024 * 1024
+MOST_UNREAD_BYTES = 64 * 1024 * 1024
+"""Of messages of the router itself that wait on one link until the peer reads them."""
 """Complete messages up to this size are forwarded in one piece."""
 LEAST_CAPACITY_FOR_BATCHES = 64
 _NEVER = 1 << 30

@@ -332,7 +332,7 @@ def _streams_deliveries(origin: Link) -> bool:
 
 
 def _most_sets(address: Address) -> int:
-    return max(LEAST_SETS, MOST_PLACES // (len(address.consumers) + 1))
+    return min(MOST_ROUTES, max(LEAST_SETS, MOST_PLACES // (len(address.consumers) + 1)))
 
 
 def _resends(address: Address | None, origin: Link | None, annotations: RouterAnnotations | None) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from isthmus_router.core.address import Address, normalise
-from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.model import MOST_UNREAD_BYTES, Connection, Link
 from isthmus_router.core.receivers import RouteKind
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
@@ -123,6 +123,7 @@ class AddressTracking:
         if (
             link.load() > UNREAD_ALLOWANCE + UNREAD_PER_ADDRESS * len(endpoint.addresses)
             or len(endpoint.outdated) > UNREAD_ALLOWANCE
+            or link.parked_bytes > MOST_UNREAD_BYTES
         ):
             log.warning("edge does not read tracking messages", extra={"connection": link.connection.id})
             self.core.port.detach_link(link, NOT_READ)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from isthmus_router.core.address import normalise
 from isthmus_router.core.mesh import MOST_CONNECTIONS
-from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.model import MOST_UNREAD_BYTES, Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
@@ -270,7 +270,7 @@ class EdgeLinkRoutes:
         link = exchange.tells
         if link is None:
             return
-        if link.load() > UNREAD_ALLOWANCE:
+        if link.load() > UNREAD_ALLOWANCE or link.parked_bytes > MOST_UNREAD_BYTES:
             log.warning("link routes are not read", extra={"connection": link.connection.id})
             self.core.port.detach_link(link, NOT_READ)
             return

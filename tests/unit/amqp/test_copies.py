@@ -14,6 +14,7 @@ from proton import Delivery, Message
 from tests.unit.amqp.rig import Peer, Rig, usable
 
 from isthmus_router.amqp.kernel import copies, forward, parking, stream, wide
+from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import encode_annotations
 
@@ -397,6 +398,20 @@ def test_what_waits_of_all_links_of_a_client_is_bounded(*, compiled: bool) -> No
         play.check()
         assert len(play.accepted) == 3 * links
         play.rig.close()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_message_that_waits_for_receivers_counts_its_place_at_each(*, compiled: bool) -> None:
+    receivers = 20
+    play = Play(compiled=compiled)
+    play.take([("receiver", 1, ADDRESSES[0], 0) for _ in range(receivers)])
+    play.take([("sender", 0, ADDRESSES[0]), ("begin", 0, ADDRESSES[0])])
+    client = play.peers[0].router_side.core
+    assert client is not None
+    assert client.waiting_bytes >= CHUNK_BYTES + receivers * parking.PLACE_BYTES
+    play.come_to_rest()
+    play.check()
+    play.rig.close()
 
 
 @pytest.mark.parametrize("compiled", [True, False])

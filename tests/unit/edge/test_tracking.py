@@ -9,7 +9,7 @@ import pytest
 from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core import reachability
-from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.model import MOST_UNREAD_BYTES, Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
@@ -350,6 +350,18 @@ def test_edge_that_always_leaves_one_message_unread(told: Told, monkeypatch: pyt
     told.take()
     told.track()
     assert told.take() == [("My", True)]
+
+
+def test_edge_that_leaves_many_bytes_unread(told: Told) -> None:
+    link = told.track()
+    link.parked_bytes = MOST_UNREAD_BYTES
+    told.produce("x")
+    told.router.attach(OUT, "x")
+    assert link in told.connection.links
+    link.parked_bytes += 1
+    told.produce("y")
+    told.router.attach(OUT, "y")
+    assert link not in told.connection.links
 
 
 # What else an edge attaches

@@ -164,7 +164,7 @@ class Parked:
         self.dropped = False
         """Given up for others, with only its place in the queue left."""
         self.orphaned = False
-        """The sender is gone: the message counts against the bound of the link it waits on."""
+        """No sender answers for it: the message counts against the bound of the link that it waits on."""
         self.relayed = False
         """A consumer inside the router has sent it: the message counts against other bounds (`inside.py`)."""
 

@@ -105,7 +105,10 @@ class Parking:
                     size += fanout.size
                 fanout.parked += 1
             self.wait(origin, size)
-        elif record.__class__ is Fanout and not self._orphan(out, item, record):
+        elif record.__class__ is not Fanout:
+            item.orphaned = True
+            _add(out, len(payload))
+        elif not self._orphan(out, item, record):
             out.parked.pop()
 
     def _bound_control(self, out: Link) -> None:
@@ -233,7 +236,7 @@ class Parking:
 
     def keep(self, stream: Stream) -> None:
         """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection."""
-        size = len(stream.head) + PLACE_BYTES
+        size = len(stream.head) + PLACE_BYTES * max(1, len(stream.branches))
         stream.kept += size
         self._more_waits(stream.link.connection, size)
 
