@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Collection, Coroutine
 from importlib.metadata import version
 from typing import Any, cast
@@ -22,11 +23,15 @@ from .namespaces import Namespaces
 from .server import HealthServer
 from .settings import Settings, SettingsError, kopf_settings
 from .store import Store
+from .watch_failures import WatchFailures
 from .watch_session import Sessions
 from .watchdog import Watchdog
 from .workers import Reconciler
 
 logger = logging.getLogger("isthmus_operator")
+
+END_SECONDS = 5.0
+"""After the work is done and the lease released, tasks of kopf have this time to end."""
 
 
 async def serve(settings: Settings) -> int:
@@ -84,10 +89,12 @@ async def _lead(
     """
     ready = asyncio.Event()
     kopf_toggles.install()
-    namespaces.install()
+    failures = WatchFailures()
+    namespaces.install(failures)
     watching = asyncio.create_task(_watch(settings, reconciler, namespaces, ready))
     what: dict[asyncio.Task[Any], str] = {
         watching: "the watches",
+        asyncio.create_task(failures.run()): "the attempts to watch",
         asyncio.create_task(namespaces.run()): "the checks of namespaces",
         asyncio.create_task(watchdog.run()): "the checks of the watches",
         asyncio.create_task(stop.wait()): "the signals",
@@ -115,9 +122,10 @@ async def _lead(
 async def _watch(
     settings: Settings, reconciler: Reconciler, namespaces: Namespaces, ready: asyncio.Event
 ) -> None:
-    """Watches without an end, once there is something to watch."""
+    """Watches without an end, once there is something to watch. Raises the error of kopf when one of its tasks ends."""
     await _anything_readable(namespaces)
-    await kopf.operator(
+    # `kopf.operator` returns only when all of its tasks have ended, and watches may wait for a login without an end.
+    tasks = await kopf.spawn_tasks(
         registry=_registry(reconciler, namespaces.refused, label_required=settings.secrets_require_label),
         settings=_watch_settings(),
         memo=kopf.Memo(reconciler=reconciler),
@@ -130,6 +138,13 @@ async def _watch(
         identity=cast(Any, settings.identity),
         ready_flag=ready,
     )
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _on_signals(stop: asyncio.Event) -> None:
@@ -196,6 +211,23 @@ async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, object]) -> b
     return False
 
 
+async def _end_in_time(served: Coroutine[Any, Any, int]) -> int:
+    """Returns the exit status `served`, and ends the process if tasks that are cancelled then do not end."""
+    status = 1
+    try:
+        status = await served
+    finally:
+        end = threading.Timer(END_SECONDS, _end, (status,))
+        end.daemon = True
+        end.start()
+    return status
+
+
+def _end(status: int) -> None:
+    logger.warning("tasks did not end within %d seconds", END_SECONDS)
+    os._exit(status)
+
+
 def main() -> None:
     try:
         settings = Settings.from_environment(os.environ)
@@ -203,7 +235,7 @@ def main() -> None:
         sys.exit(f"isthmus-operator: {error}")
     logs.configure(settings.log_format, settings.log_level)
     try:
-        sys.exit(asyncio.run(serve(settings)))
+        sys.exit(asyncio.run(_end_in_time(serve(settings))))
     except SettingsError as error:
         sys.exit(f"isthmus-operator: {error}")
 

@@ -22,6 +22,9 @@ MISSED_DELETIONS = Counter(
     "isthmus_operator_missed_deletions_total",
     "Resources that the watchdog discarded because the watches had not delivered their deletion.",
 )
+WATCH_FAILURES = Counter(
+    "isthmus_operator_watch_failures_total", "Watches that failed and began again.", ["resource"]
+)
 API_REQUESTS = Counter(
     "isthmus_operator_api_requests_total", "Requests to the API server; code 0: no answer.", ["verb", "code"]
 )

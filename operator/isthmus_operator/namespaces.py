@@ -22,6 +22,7 @@ from .deletions import Deletions
 from .metrics import UNREADABLE
 from .names import CHILD_KINDS
 from .resources import RESOURCE_KINDS
+from .watch_failures import WatchFailures
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ class Namespaces:
         UNREADABLE.set(len(self._refused))
         return None in found
 
-    def install(self) -> None:
-        """Have kopf's watches use this object. kopf has no setting for it."""
+    def install(self, failures: WatchFailures) -> None:
+        """Have kopf's watches use this object, and begin again when they fail. kopf has no setting for it."""
 
         async def watch(
             *, namespace: references.Namespace, resource: references.Resource, **arguments: Any
@@ -79,13 +80,17 @@ class Namespaces:
             stream = _continuous_watch(namespace=namespace, resource=resource, **arguments)
             try:
                 async for item in self._deletions.added(stream, resource, namespace):
+                    if item is watching.Bookmark.LISTED:
+                        failures.listed(resource, namespace)
                     yield item
             except errors.APIForbiddenError as error:
                 if namespace is None:
-                    raise
+                    raise  # kopf examines at its start what it may watch
                 await self._refuse(namespace, str(error.message))
                 yield watching.Bookmark.LISTED  # at its start, kopf waits for it before it processes any object
                 await asyncio.Event().wait()  # kopf cancels the watch
+            except Exception as error:
+                await failures.failed(resource, namespace, error)
 
         watching.continuous_watch = watch
 

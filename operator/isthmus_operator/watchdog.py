@@ -4,6 +4,9 @@ A watch can die silently and leave an operator that answers probes and does noth
 the resources now and then and compares with what the watches have brought. A version that the watches
 have not brought by the next round means that they are dead, and the liveness probe fails.
 
+The handlers begin when the operator has a list of each kind. If they never do, nothing is reconciled, and what nobody
+changes is equal in lists and watches. So a namespace with resources that has had no look for long is a sign as well.
+
 The watchdog also discards a resource that the operator holds and that two lists lack: it is deleted, and the watches
 have not delivered its deletion.
 """
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from . import metrics
 from .cluster import ApiError, Cluster, Manifest
@@ -22,6 +26,8 @@ from .workers import Reconciler
 logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 30.0
+LATE_SECONDS = 600.0
+"""Within this time the operator begins to look at a namespace with resources, also in a large cluster."""
 
 Place = tuple[str, str, str]
 """Namespace, name and uid of a resource."""
@@ -46,6 +52,7 @@ class Watchdog:
         reconciler: Reconciler,
         namespaces: Callable[[], Sequence[str | None]],
         discard: Callable[[str, str, str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._reconciler = reconciler
@@ -54,6 +61,9 @@ class Watchdog:
         self._suspects: dict[tuple[str, str], str] = {}
         self._unlisted: set[Place] = set()
         self._dead: str | None = None
+        self._clock = clock
+        self._unattended: dict[str, float] = {}
+        """Namespaces with resources and without a look, and the time at which this was first so, in seconds."""
 
     @property
     def trouble(self) -> str | None:
@@ -94,12 +104,29 @@ class Watchdog:
                 if not complete.isdisjoint({None, namespace}) and (manifest["kind"], uid) not in listed:
                     unlisted.add((namespace, name, uid))
         lost = missed(self._suspects, listed, watched)
-        self._dead = f"the watches have not delivered {len(lost)} objects" if lost else None
+        late = self._late(store.namespaces())
+        self._dead = None
         if lost:
+            self._dead = f"the watches have not delivered {len(lost)} objects"
+        elif late:
+            self._dead = (
+                f"{len(late)} namespaces have waited for {LATE_SECONDS:.0f} seconds, such as {late[0]}"
+            )
+        if self._dead:
             logger.error("%s", self._dead)
         self._suspects = {key: version for key, version in listed.items() if watched.get(key) != version}
         self._discard_deleted(unlisted & self._unlisted)
         self._unlisted = unlisted
+
+    def _late(self, namespaces: Iterable[str]) -> list[str]:
+        """Namespaces with resources at which the operator has not begun to look in time."""
+        now = self._clock()
+        self._unattended = {
+            namespace: self._unattended.get(namespace, now)
+            for namespace in namespaces
+            if not self._reconciler.attends(namespace)
+        }
+        return sorted(name for name, since in self._unattended.items() if now - since > LATE_SECONDS)
 
     def _discard_deleted(self, places: Collection[Place]) -> None:
         """Drop resources that the API server does not have."""

@@ -91,6 +91,10 @@ class Reconciler:
             worker.task = asyncio.create_task(self._work(namespace, worker), name=f"reconcile {namespace}")
         worker.wanted.set()
 
+    def attends(self, namespace: str) -> bool:
+        """Whether looks at `namespace` have been asked for."""
+        return namespace in self._workers
+
     def stuck(self) -> str | None:
         """What is wrong when a reconciliation has not got on for long."""
         for namespace, worker in self._workers.items():

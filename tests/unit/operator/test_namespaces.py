@@ -14,10 +14,12 @@ from kopf._cogs.clients import errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import orchestration
 
-from isthmus_operator import namespaces
+from isthmus_operator import namespaces, watch_failures
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.metrics import WATCH_FAILURES
 from isthmus_operator.namespaces import KINDS, Namespaces
 from isthmus_operator.store import Store
+from isthmus_operator.watch_failures import WatchFailures
 from isthmus_operator.watchdog import Watchdog
 
 ROUTERS = references.Resource("isthmus.dev", "v1alpha1", "routers", kind="Router", namespaced=True)
@@ -34,6 +36,8 @@ class Rights:
 
     def __init__(self, *refused: str) -> None:
         self.refused = set(refused)
+        self.faults: dict[str, Exception] = {}
+        """By namespace, what the next watch there fails with."""
 
     async def watch(self, *, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
         """In place of kopf's own: a list of one Router, then news until the rights change."""
@@ -41,7 +45,9 @@ class Rights:
         if namespace not in self.refused:
             yield {"type": None, "object": router(namespace)}
             yield watching.Bookmark.LISTED
-            while namespace not in self.refused:  # noqa: ASYNC110 - the test changes it
+            while namespace not in self.refused:
+                if (fault := self.faults.pop(namespace, None)) is not None:
+                    raise fault
                 await asyncio.sleep(0.01)
         raise errors.APIForbiddenError({"message": "forbidden"}, status=403, headers={})  # type: ignore[arg-type]
 
@@ -61,10 +67,11 @@ async def watched(
     monkeypatch.setattr(watching, "continuous_watch", rights.watch)
     monkeypatch.setattr(namespaces, "_continuous_watch", rights.watch)
     monkeypatch.setattr(namespaces, "RETRY_SECONDS", retry)
+    monkeypatch.setattr(watch_failures, "FIRST_PAUSE_SECONDS", 0.05)
     seen: list[Event] = []
     lost: list[str] = []
     found = Namespaces(rights, ("a", "b"), lost.append)  # type: ignore[arg-type]
-    found.install()
+    found.install(WatchFailures())
     insights = found.insights
 
     async def process(*, raw_event: Any, resource_indexed: Any, operator_indexed: Any, **_: Any) -> None:
@@ -129,6 +136,29 @@ async def test_a_namespace_that_is_refused_later_does_not_end_the_watches_of_oth
         await until(lambda: lost)
         await until(lambda: found.insights.namespaces == {"a"})
         await asyncio.sleep(0.3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        watching.WatchingError("Error in the watch-stream: status 500"),
+        errors.APIServerError({"message": "broken"}, status=500, headers={}),  # type: ignore[arg-type]
+        errors.APIClientError({"message": "expired"}, status=410, headers={}),  # type: ignore[arg-type]
+        ValueError("not JSON"),
+    ],
+)
+async def test_a_watch_that_fails_begins_again_and_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    rights = Rights()
+    before = WATCH_FAILURES.labels("routers")._value.get()
+    async with watched(rights, monkeypatch) as (found, seen, lost):
+        await until(lambda: len(seen) == 2)
+        rights.faults["b"] = fault
+        await until(lambda: len(seen) == 3)
+        assert seen[2] == ("None", "b")
+        assert (lost, found.readable) == ([], ["a", "b"])
+    assert WATCH_FAILURES.labels("routers")._value.get() == before + 1
 
 
 async def test_a_namespace_that_may_be_read_again_is_watched_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +239,9 @@ def reconciler() -> Any:
 
         def stuck(self) -> None:
             return None
+
+        def attends(self, namespace: str) -> bool:
+            return bool(namespace)
 
     Reconciler.store.routers["a"][0]["metadata"]["resourceVersion"] = "0"  # type: ignore[index]
     return Reconciler()

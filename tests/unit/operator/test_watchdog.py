@@ -9,7 +9,7 @@ import pytest
 
 from isthmus_operator import metrics
 from isthmus_operator.cluster import ApiError
-from isthmus_operator.watchdog import Versions, Watchdog, missed
+from isthmus_operator.watchdog import LATE_SECONDS, Versions, Watchdog, missed
 
 A = ("Router", "uid-a")
 
@@ -45,7 +45,9 @@ class World:
         self.discarded: list[Place] = []
         self.nudged: list[str] = []
         self.store = self
-        self.dog = Watchdog(self, self, lambda: places, self._discard)  # type: ignore[arg-type]
+        self.attended = {place[0] for place in held}
+        self.now = 0.0
+        self.dog = Watchdog(self, self, lambda: places, self._discard, lambda: self.now)  # type: ignore[arg-type]
 
     async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[list[dict[str, Any]]]:
         if namespace in self.refused:
@@ -58,6 +60,9 @@ class World:
 
     def resources(self, namespace: str) -> list[dict[str, Any]]:
         return [manifest(place) for place in self.held if place[0] == namespace]
+
+    def attends(self, namespace: str) -> bool:
+        return namespace in self.attended
 
     def stuck(self) -> None:
         return None
@@ -126,3 +131,20 @@ async def test_resources_of_a_namespace_that_is_not_listed_stay() -> None:
     await world.dog.check()
     await world.dog.check()
     assert world.discarded == []
+
+
+async def test_a_namespace_that_nobody_looks_at_is_trouble() -> None:
+    """Such as after a start at which one of the lists has failed."""
+    places = (("a", "hub", "1"), ("b", "hub", "2"))
+    world = World(*places, listed=places)
+    world.attended.remove("b")
+    await world.dog.check()
+    world.now += LATE_SECONDS
+    await world.dog.check()
+    assert world.dog.trouble is None
+    world.now += 1
+    await world.dog.check()
+    assert world.dog.trouble == "1 namespaces have waited for 600 seconds, such as b"
+    world.attended.add("b")
+    await world.dog.check()
+    assert world.dog.trouble is None

@@ -1,0 +1,71 @@
+"""Watches that fail.
+
+kopf ends all of its watches when one of them fails for a reason that kopf does not know, such as an error event with
+status 500. Then nothing is reconciled any more. So the operator begins such a watch again, with a list, and ends when
+a watch has had no list for too long: its successor may have more success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from kopf._cogs.structs import references
+
+from . import metrics
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
+"""Between a failure and the next list. The pause doubles with each failure."""
+CALM_SECONDS = 300.0
+"""A watch that has not failed for this time begins with the first pause again."""
+MOST_SECONDS = 300.0
+"""Without a list, before the operator ends."""
+
+_Watch = tuple[str, references.Namespace]
+"""Plural name of the resource, and namespace."""
+
+
+class WatchFailedError(Exception):
+    """A watch has had no list for too long."""
+
+
+class WatchFailures:
+    """How long each watch has failed."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failed: dict[_Watch, tuple[float, float]] = {}
+        """When a watch failed last, in seconds, and the pause after it."""
+        self._since: dict[_Watch, float] = {}
+        """Watches that have had no list since a failure, and the time of the first failure."""
+        self._lasting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def failed(
+        self, resource: references.Resource, namespace: references.Namespace, error: Exception
+    ) -> None:
+        """Report the failure of a watch, and wait until it may begin again."""
+        now, watch = self._clock(), (resource.plural, namespace)
+        last, pause = self._failed.get(watch, (now, 0.0))
+        if now - last > CALM_SECONDS:
+            pause = 0.0
+        pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * pause))
+        self._failed[watch] = now, pause
+        metrics.WATCH_FAILURES.labels(resource.plural).inc()
+        where = f"in namespace {namespace}" if namespace is not None else "in all namespaces"
+        what = f"the watch of {resource.plural} {where}"
+        logger.warning("%s failed and begins again in %d seconds: %r", what, pause, error)
+        if now - self._since.setdefault(watch, now) > MOST_SECONDS and not self._lasting.done():
+            self._lasting.set_result(f"{what} has failed for {MOST_SECONDS:.0f} seconds: {error!r}")
+        await asyncio.sleep(pause)
+
+    def listed(self, resource: references.Resource, namespace: references.Namespace) -> None:
+        """Note that a watch has had a complete list."""
+        self._since.pop((resource.plural, namespace), None)
+
+    async def run(self) -> None:
+        """Raise WatchFailedError when a watch has had no list for too long."""
+        raise WatchFailedError(await self._lasting)
