@@ -16,29 +16,10 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from isthmus_router import pem
+from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_steps, made_contexts
 from isthmus_router.tls_records import SteppedObject
-
-DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
-"""Versions of TLS where a profile names none."""
-_LEGACY_PROTOCOLS = frozenset({"TLSv1", "TLSv1.1"})
-_CIPHERS = "HIGH:!PSK:!SRP:!MD5:!RC4:!3DES"
-_NEVER = "!aNULL:!eNULL:!EXPORT"
-"""Ciphers without authentication (anonymous Diffie-Hellman), without encryption, or with weakened keys."""
-
-
-def cipher_list(stated: str | None, protocols: Sequence[str] | None) -> str:
-    """The OpenSSL cipher list of a profile whose `ciphers` and `protocols` are these.
-
-    Ciphers without authentication or encryption are never in it. The security level is 2 (keys of at least 112 bits)
-    unless `stated` has another one, or `protocols` names versions whose signatures need level 0.
-    """
-    level = 0 if _LEGACY_PROTOCOLS.intersection(protocols or ()) else 2
-    parts = [stated or _CIPHERS, _NEVER]
-    if stated is None or "@SECLEVEL" not in stated:
-        parts.append(f"@SECLEVEL={level}")
-    return ":".join(parts)
 
 
 class CredentialsError(Exception):

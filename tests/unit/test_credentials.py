@@ -10,8 +10,9 @@ import pytest
 import trustme
 
 from isthmus_router.amqp.tls import TlsDomain, TlsError
+from isthmus_router.ciphers import cipher_list
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.credentials import CredentialsError, TlsFiles, certificate_names, cipher_list
+from isthmus_router.credentials import CredentialsError, TlsFiles, certificate_names
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 
+from cproton_ffi import lib
 from proton import SSLDomain, SSLException
 
 from isthmus_flowlog.collector.settings import Sasl, Tls
 from isthmus_router import openssl, pem
+from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.openssl import OpenSslError
 
 
@@ -39,6 +41,10 @@ def ssl_domain(tls: Tls) -> SSLDomain:
     domain.set_peer_authentication(
         SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
     )
+    # Proton's Python API has neither, and by default proton accepts TLS 1.0 and lowers the security level for it.
+    refused = lib.pn_ssl_domain_set_protocols(domain._domain, " ".join(DEFAULT_PROTOCOLS).encode())
+    if refused or lib.pn_ssl_domain_set_ciphers(domain._domain, cipher_list().encode()):
+        raise SSLException("proton refuses the versions or the ciphers of TLS")
     return domain
 
 

@@ -16,14 +16,9 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router import openssl, pem
 from isthmus_router.amqp.engine import Pointer, cstring, text
+from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.credentials import (
-    DEFAULT_PROTOCOLS,
-    CredentialsError,
-    TlsContents,
-    TlsFiles,
-    cipher_list,
-)
+from isthmus_router.credentials import CredentialsError, TlsContents, TlsFiles
 
 _NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": ""}
 """Proton has OpenSSL load the system's authorities into every domain. That would trust them beside the configured

@@ -13,9 +13,10 @@ from typing import TypeVar
 import uvloop
 
 from isthmus_router import __version__
+from isthmus_router.ciphers import DEFAULT_PROTOCOLS
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_LEVELS
-from isthmus_router.credentials import DEFAULT_PROTOCOLS, CredentialsError, TlsFiles, WatchedFiles
+from isthmus_router.credentials import CredentialsError, TlsFiles, WatchedFiles
 from isthmus_router.descriptors import raise_limit
 from isthmus_router.gossip.health import GossipHealth
 from isthmus_router.gossip.server import Bounds, GossipServer
