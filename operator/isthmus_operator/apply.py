@@ -12,13 +12,14 @@ import base64
 import binascii
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
+from . import metrics
 from .bodies import retained
 from .cluster import ApiError, Cluster, Manifest
 from .contests import MAX_PAUSE_SECONDS, Contests
@@ -404,10 +405,11 @@ class Applier:
             return
         if made != _applied_hash(desired):
             return
-        if live is None:
-            self._contests.changed(key, uid)
-        elif not self._is_current(desired, live):
-            self._contests.changed(key, (live["metadata"]["uid"], version_of(live)))
+        version: Hashable = uid
+        if live is not None:
+            version = live["metadata"]["uid"], version_of(live)
+        if self._contests.changed(key, version):
+            metrics.CONTESTS.labels(key[0]).inc()
 
     def _hold(self, key: Identity, content: str | tuple[str, str], error: ApiError, outcome: Outcome) -> None:
         """A write was refused."""

@@ -39,14 +39,15 @@ class Contests:
     def __len__(self) -> int:
         return len(self._contests)
 
-    def changed(self, key: Hashable, version: Hashable) -> None:
-        """Somebody else has made this version of an object that the operator had written."""
+    def changed(self, key: Hashable, version: Hashable) -> bool:
+        """Somebody else has made this version of an object that the operator had written. Return whether a pause
+        begins."""
         now = self._clock()
         found = self._contests.get(key)
         if found is None or self._is_over(found):
             found = self._contests[key] = _Contest(now)
         if found.seen == version:
-            return
+            return False
         if not found.pause and now - found.began > PERIOD_SECONDS:
             found.began, found.changes = now, 0
         found.seen, found.last = version, now
@@ -54,6 +55,7 @@ class Contests:
         if found.changes > MOST_CHANGES:
             found.pause = min(self._most_pause, 2 * found.pause or FIRST_PAUSE_SECONDS)
             found.until = now + found.pause
+        return found.changes > MOST_CHANGES
 
     def forget(self, key: Hashable) -> None:
         """Forgets an object."""

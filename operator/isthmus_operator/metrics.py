@@ -18,6 +18,11 @@ UNREADABLE = Gauge(
     "Namespaces of the installation that the operator may not read.",
 )
 WRITES = Counter("isthmus_operator_object_writes_total", "Objects applied or deleted.", ["kind", "action"])
+CONTESTS = Counter(
+    "isthmus_operator_contests_total",
+    "Pauses in the writes of an object, or of the status of a resource, that another writer changes each time.",
+    ["kind"],
+)
 MISSED_DELETIONS = Counter(
     "isthmus_operator_missed_deletions_total",
     "Resources that the watchdog discarded because the watches had not delivered their deletion.",

@@ -43,6 +43,7 @@ from .status import (
     ProfileFacts,
     RouterFacts,
     Users,
+    altered,
     connector_status,
     deleting_status,
     invalid_status,
@@ -97,6 +98,18 @@ class _Written:
     status: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Altered:
+    """A status that the API server has stored with other values than the operator had written, as an admission policy
+    or an earlier schema makes it do."""
+
+    asked: Any
+    """The status that was written, for comparison."""
+    stored: dict[str, Any]
+    difference: Any
+    """The values that are stored in place of the written ones."""
+
+
 class Reconciliation:
     """The reconciliation of one namespace, and what it remembers between two looks."""
 
@@ -116,6 +129,8 @@ class Reconciliation:
         self.expiries: Mapping[tuple[str, str], datetime] = {}
         """Router and Secret to the end of validity of the certificate in use."""
         self._written: dict[str, _Written] = {}
+        self._altered: dict[str, _Altered] = {}
+        """By uid: the last written status that was stored otherwise. It counts as settled."""
         self._refused = Holds(operator.clock)
         """Statuses that the API server has refused, by uid."""
         self._contests = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
@@ -447,6 +462,7 @@ class Reconciliation:
         self._announcer.retain(alive)
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
+        self._altered = {uid: item for uid, item in self._altered.items() if uid in alive}
         self._refused.retain(alive)
         self._contests.retain(alive)
         self._messages.retain(alive)
@@ -465,11 +481,19 @@ class Reconciliation:
             status = self._safe_status(manifest, rendering, facts, with_pods)
             if status is None:
                 continue
-            if normal(self._status(manifest)) == normal(status):
+            if self._is_settled(manifest, status):
                 self._refused.remove(manifest["metadata"]["uid"])
             else:
                 changed.append((manifest, status))
         return changed
+
+    def _is_settled(self, manifest: Manifest, status: dict[str, Any]) -> bool:
+        """Whether the resource has `status`, or what the API server has made of it."""
+        stored = normal(self._status(manifest))
+        if stored == normal(status):
+            return True
+        known = self._altered.get(manifest["metadata"]["uid"])
+        return known is not None and known.stored == stored and known.asked == _content(status)
 
     def _safe_status(
         self,
@@ -549,8 +573,7 @@ class Reconciliation:
 
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
         metadata = manifest["metadata"]
-        # A condition that the API server has not stored has another time in each second.
-        content = without("lastTransitionTime", normal(status))
+        content = _content(status)
         if self._refused.refusal(metadata["uid"], content) is not None:
             return
         written, version = self._written.get(metadata["uid"]), version_of(manifest)
@@ -559,7 +582,7 @@ class Reconciliation:
             and written.resource_version < version
             and normal(written.status) != normal(manifest.get("status") or {})
         ):
-            self._contests.changed(metadata["uid"], version)
+            self._contested(manifest, version)
         before, after = (without("message", normal(item)) for item in (self._status(manifest), status))
         if self._contests.holds(metadata["uid"]) or (
             before == after and self._messages.holds(metadata["uid"])
@@ -591,8 +614,32 @@ class Reconciliation:
         self._refused.remove(metadata["uid"])
         stored = stored_status(manifest["kind"], answer.get("status"))
         self._written[metadata["uid"]] = _Written(version_of(answer), stored)
+        self._compare(manifest, status, self._written[metadata["uid"]])
         if before == after:
             self._messages.changed(metadata["uid"], version_of(answer))
+
+    def _compare(self, manifest: Manifest, status: dict[str, Any], written: _Written) -> None:
+        """Remembers if the API server has stored other values than those of `status`. That it stores the same ones in
+        their place each time, or that its schema lacks a field, leads to no further write."""
+        uid, stored = manifest["metadata"]["uid"], normal(written.status)
+        difference = altered(normal(status), stored)
+        if difference is None:
+            return
+        known = self._altered.get(uid)
+        if known is not None and known.difference != difference:
+            self._contested(manifest, written.resource_version)
+        self._altered[uid] = _Altered(_content(status), stored, difference)
+
+    def _contested(self, manifest: Manifest, version: int) -> None:
+        """Counts that somebody else has changed a status."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        if self._contests.changed(metadata["uid"], version):
+            metrics.CONTESTS.labels(kind).inc()
+            logger.warning(
+                "%s %s: another writer, such as an admission policy, changes its status each time after the operator "
+                "has written it; the operator waits up to %.0f minutes before it writes it again",
+                *(kind, metadata["name"], MAX_STATUS_PAUSE_SECONDS / 60),
+            )
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news, as far as the namespace may post so many."""
@@ -678,6 +725,11 @@ def _by_router(
         if any(item["kind"] in WORKLOADS for item in children.get(router.metadata.uid, ()))
     }
     return {name: found[base_name(name)] for name in with_pods if base_name(name) in found}
+
+
+def _content(status: dict[str, Any]) -> Any:
+    """A status for comparison. A condition that the API server has not stored has another time in each second."""
+    return without("lastTransitionTime", normal(status))
 
 
 def _timestamp(*, micro: bool = False) -> str:

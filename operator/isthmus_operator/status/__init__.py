@@ -1,7 +1,7 @@
 """Status of resources: pure functions of what was rendered, applied and observed."""
 
 from .certificate_user import CertificateUser
-from .conditions import Verdict, deleting_status, invalid_status, normal, readiness, without
+from .conditions import Verdict, altered, deleting_status, invalid_status, normal, readiness, without
 from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
@@ -30,6 +30,7 @@ __all__ = [
     "Usage",
     "Users",
     "Verdict",
+    "altered",
     "connector_insecure",
     "connector_status",
     "deleting_status",

@@ -136,6 +136,22 @@ def normal(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def altered(wanted: Any, found: Any) -> Any:
+    """The values of `found` that differ from those of `wanted`, with their places. None: there are none, or there is
+    nothing in the place of `wanted`."""
+    if wanted == found:
+        return None
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return {
+            key: altered(wanted.get(key), found.get(key))
+            for key in sorted({*wanted, *found})
+            if wanted.get(key) != found.get(key)
+        }
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        return [altered(*pair) for pair in zip(wanted, found, strict=True)]
+    return found
+
+
 def without(field: str, value: Any) -> Any:
     """A status, or a part of one, without this field of any of its parts."""
     if isinstance(value, Mapping):

@@ -6,12 +6,13 @@ import copy
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from tests.unit.operator.support import router
 from tests.unit.operator.test_refused_statuses import World
 
 from isthmus_operator.apply import Applier, Outcome, identity, owned
 from isthmus_operator.contests import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, MOST_CHANGES, PERIOD_SECONDS
-from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.resources import Router, parse
 
 
@@ -164,3 +165,41 @@ async def test_a_status_that_somebody_else_changes_again_and_again_is_written_wi
         world.now += 0.1
     assert world.api.tried.count("good") == MOST_CHANGES + 1
     await world.observer.close()
+
+
+def other_hash(metadata: dict[str, Any], version: int) -> None:
+    metadata["annotations"][ANNOTATION_APPLIED] = str(version)
+
+
+def other_fields(metadata: dict[str, Any], version: int) -> None:
+    metadata["managedFields"] = [{"manager": MANAGER, "operation": "Update", "time": version}]
+
+
+def other_label(metadata: dict[str, Any], version: int) -> None:
+    metadata["labels"]["version"] = str(version)
+
+
+@pytest.mark.parametrize(("change", "most"), [(other_hash, 7), (other_fields, 48), (other_label, 1)])
+async def test_an_object_that_an_admission_policy_changes_with_each_write_is_written_with_pauses(
+    change: Any, most: int
+) -> None:
+    class Altering(Server):
+        def store(self, manifest: dict[str, Any]) -> dict[str, Any]:
+            live = super().store(manifest)
+            change(live["metadata"], self.version)
+            return copy.deepcopy(live)
+
+        async def claim(self, seen: dict[str, Any]) -> dict[str, Any]:
+            self.writes += 1
+            return self.store(seen)
+
+    kind = {"kind": "Service"}
+    before = REGISTRY.get_sample_value("isthmus_operator_contests_total", kind) or 0.0
+    server = Altering()
+    for _ in range(50):
+        outcome = await server.look()
+    assert server.writes <= most
+    reasons = [item.reason for item in outcome.problems]
+    assert reasons == (["ContestedObject"] if most > 1 else [])
+    pauses = REGISTRY.get_sample_value("isthmus_operator_contests_total", kind) or 0.0
+    assert pauses - before == (most > 1)
