@@ -26,6 +26,7 @@ from .contests import MAX_PAUSE_SECONDS, Contests
 from .digests import fingerprint, is_digested
 from .fields import is_applied
 from .holds import Holds
+from .leftovers import Leftovers
 from .model import Problem
 from .names import (
     ANNOTATION_APPLIED,
@@ -169,11 +170,26 @@ def refusal(live: Manifest, resource: Owner | SslProfile, *, known: bool = False
         if owner.get("uid") == resource.metadata.uid:
             return None
         return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"; {fix}'
-    if (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:
+    if not _is_labelled(live):
         return f'{kind} "{name}" exists and was not made by the operator; {fix}'
     if known or _is_claim_of(live, resource):
         return None
     return f'{kind} "{name}" has the label of the operator and no owner, so somebody else may have made it; {fix}'
+
+
+def _is_labelled(live: Manifest) -> bool:
+    return (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
+
+
+def left_over(live: Manifest, resource: Owner | SslProfile) -> Mapping[str, Any] | None:
+    """The owner reference of an object of the operator that an earlier resource of the kind and name of `resource`
+    controls. None: there is no such reference, or the object holds data of users."""
+    owner = controller(live)
+    if owner is None or live["kind"] == "PersistentVolumeClaim" or not _is_labelled(live):
+        return None
+    earlier = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
+    is_earlier = earlier == (API_VERSION, resource.kind_name, resource.name)
+    return owner if is_earlier and owner.get("uid") != resource.metadata.uid else None
 
 
 def _is_claim_of(live: Manifest, resource: Owner | SslProfile) -> bool:
@@ -260,6 +276,7 @@ class Applier:
         that is not deleted."""
         self._contests = Contests(clock)
         """By identity of the object."""
+        self._leftovers = Leftovers(cluster, clock)
         self._made: dict[Identity, tuple[str, str, str]] = {}
         """The owner's uid and the hash of what this process has last written, and the uid of the object."""
         self._accepted: dict[str, tuple[str, str]] = {}
@@ -285,6 +302,7 @@ class Applier:
         """Forgets objects other than these."""
         alive = {item["metadata"]["uid"] for item in live.values()}
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
+        self._leftovers.retain(alive)
         if self._held or self._contests or self._made:
             keys = {*live, *map(identity, desired)}
             self._held.retain(keys)
@@ -350,6 +368,8 @@ class Applier:
         if live is not None:
             known = live["metadata"].get("uid") in self._accepted
             refused = refusal(live, owner, known=known)
+            if refused is not None and (earlier := left_over(live, owner)) is not None:
+                refused = await self._leftovers.remove(live, earlier, owner)
             if refused is not None:
                 raise _ForeignError(refused)
         return live

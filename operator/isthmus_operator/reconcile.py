@@ -120,7 +120,7 @@ class Reconciliation:
         self._sync = ConfigSync(operator.clock)
         self._authority = AuthorityKeeper(namespace, operator.cluster)
         self._authority_problem: Problem | None = None
-        self._keeper = Keeper(namespace, operator.cluster)
+        self._keeper = Keeper(namespace, operator.cluster, operator.clock)
         self._contents = Contents(namespace, operator.cluster)
         self._rendering: Rendering | None = None
         """What was rendered last. None: others needed the memory."""

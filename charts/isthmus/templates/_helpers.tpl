@@ -90,7 +90,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   resources: [routers/finalizers, gossiprouters/finalizers, sslprofiles/finalizers, flowlogs/finalizers, flowanalyses/finalizers]
   verbs: [update]
 # Everything a Router is made of. Secrets also because resources refer to them, and for the ordinals of SslProfiles.
-# Only what a changed resource no longer wants is deleted; the rest goes with its owner.
+# Only what a changed resource no longer wants is deleted, and what Kubernetes has not deleted with an earlier resource of
+# the same name; the rest goes with its owner.
 - apiGroups: [""]
   resources: [secrets, services]
   verbs: [get, list, watch, create, patch, delete]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from .. import metrics
-from ..apply import Identity, controller, owner_reference, refusal
+from ..apply import Identity, controller, left_over, owner_reference, refusal
 from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
 from ..digests import is_digested
+from ..leftovers import Leftovers
 from ..model import NamespaceModel, Problem
 from ..names import (
     LABEL_MANAGED_BY,
@@ -70,7 +72,7 @@ class _Written:
 class Keeper:
     """Reads and writes ledgers, and remembers them between two looks."""
 
-    def __init__(self, namespace: str, cluster: Cluster) -> None:
+    def __init__(self, namespace: str, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._namespace = namespace
         self._cluster = cluster
         self._written: dict[str, _Written] = {}
@@ -85,6 +87,7 @@ class Keeper:
         """The implicit profiles, by name."""
         self.facts: dict[str, ProfileFacts] = {}
         """By name of the profile."""
+        self._leftovers = Leftovers(cluster, clock)
 
     @property
     def _bytes(self) -> int:
@@ -122,6 +125,7 @@ class Keeper:
         }
         facts = {}
         self._own = model.own
+        self._leftovers.retain({item["metadata"]["uid"] for item in live.values()})
         delivered = await in_thread(self._namespace, Delivered.of, model.delivered.values())
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
@@ -371,7 +375,10 @@ class Keeper:
         if found is not None:
             written = self._written.get(profile.metadata.uid)
             known = written is not None and written.uid == found["metadata"].get("uid")
-            text = refusal(found, self._owner(profile), known=known)
+            owner = self._owner(profile)
+            text = refusal(found, owner, known=known)
+            if text is not None and (earlier := left_over(found, owner)) is not None:
+                text = await self._leftovers.remove(found, earlier, owner)
             if text is not None:
                 return Problem("ObjectConflict", text, transient=False)
         if found is not None:

@@ -56,7 +56,10 @@ class ApiServer:
         if self.breaks:
             self.unreadable.add(key)
         self.written.append(key)
-        entry = {"manager": MANAGER, "operation": "Update", "fieldsV1": {"f:spec": {}}}
+        owners = manifest["metadata"].get("ownerReferences") or ()
+        references = {f'k:{{"uid":"{item["uid"]}"}}': {".": {}} for item in owners}
+        fields = {"f:metadata": {"f:ownerReferences": references}, "f:spec": {}}
+        entry = {"manager": MANAGER, "operation": "Update", "fieldsV1": fields}
         metadata = {**manifest["metadata"], "managedFields": [entry]}
         return self.put({**manifest, "metadata": metadata})
 
