@@ -7,6 +7,7 @@ authority that somebody else has put there is used as it is and never written.
 from __future__ import annotations
 
 import base64
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +18,8 @@ from ..slots import in_thread
 from ..store import is_ours, secret_view
 from .issue import Authority, UnusableAuthorityError, new_authority, renewed
 from .own import AUTHORITY_SECRET
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class AuthorityKeeper:
     def __init__(self, namespace: str, cluster: Cluster) -> None:
         self._namespace = namespace
         self._cluster = cluster
+        self._altered: str | None = None
+        """The version that the API server has made of the last renewal, if it has stored another content."""
 
     async def ensure(self, now: datetime) -> FoundAuthority:
         """The authority, which is made when there is none, and renewed when it is ours and near its end."""
@@ -72,10 +77,20 @@ class AuthorityKeeper:
         current = (
             await in_thread(self._namespace, renewed, found, self._name, now) if is_ours(live) else found
         )
+        if current != found and live["metadata"]["resourceVersion"] == self._altered:
+            return FoundAuthority(found)  # another attempt would lead to the next one
         if current != found:
             metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
             patch = {"metadata": metadata, "data": _encoded(current)}
-            await self._cluster.merge("Secret", self._namespace, AUTHORITY_SECRET, patch)
+            answer = await self._cluster.merge("Secret", self._namespace, AUTHORITY_SECRET, patch)
+            if answer["data"] != patch["data"]:
+                self._altered = answer["metadata"]["resourceVersion"]
+                logger.warning(
+                    "the API server has stored Secret %s otherwise than the operator has written it, for example "
+                    "because of an admission policy",
+                    AUTHORITY_SECRET,
+                )
+                return FoundAuthority(found)
         return FoundAuthority(current)
 
     def _manifest(self, authority: Authority) -> Manifest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from .. import metrics
 from ..apply import Identity, controller, left_over, owner_reference, refusal
 from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
+from ..contests import MAX_PAUSE_SECONDS, Contests
 from ..digests import is_digested
 from ..leftovers import Leftovers
 from ..model import NamespaceModel, Problem
@@ -69,6 +70,10 @@ class _Written:
         return cls(int(metadata["resourceVersion"]), metadata["uid"], frozenset(data), ledger, size)
 
 
+class _ContestedError(Exception):
+    """Somebody else changes or deletes a ledger each time after it was written."""
+
+
 class Keeper:
     """Reads and writes ledgers, and remembers them between two looks."""
 
@@ -88,6 +93,8 @@ class Keeper:
         self.facts: dict[str, ProfileFacts] = {}
         """By name of the profile."""
         self._leftovers = Leftovers(cluster, clock)
+        self._contests = Contests(clock)
+        """Ledgers that somebody else changes or deletes, by uid of the profile."""
 
     @property
     def _bytes(self) -> int:
@@ -139,6 +146,7 @@ class Keeper:
         self._released = {uid: item for uid, item in self._released.items() if uid in alive}
         self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
+        self._contests.retain(alive)
         return {name: item.ledger for name, item in facts.items() if item.ledger is not None}
 
     async def retire(self, usages: Mapping[str, Usage], now: datetime) -> None:
@@ -193,6 +201,8 @@ class Keeper:
             await self._read(profile, live, past)
         except ApiError as error:
             problem = _failed(error)
+        except _ContestedError:
+            problem = self._contested(profile)
         ledger = self._ledger(profile)
         wish = Wish.of(profile.spec, staged=model.has_listeners_with(profile.name))
         asked: list[Mapping[str, bytes] | None] = []
@@ -281,7 +291,8 @@ class Keeper:
             self._released.pop(profile.metadata.uid, None)
 
     async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest], past: Past) -> None:
-        """Finds the newest version; the cache may be older than what we have written. Raises ApiError."""
+        """Finds the newest version; the cache may be older than what we have written. Raises ApiError and
+        _ContestedError."""
         uid, name = profile.metadata.uid, self._secret(profile)
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and _is_controlled(cached, uid):
@@ -297,8 +308,9 @@ class Keeper:
             if found is None and known.ledger is None:
                 del self._written[uid]
             elif found is None and known.ledger is not None:  # somebody has deleted what we know
+                self._notice(profile, ("deleted", known.version))
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
-                self._remember(profile, await in_thread(self._namespace, _Written.of, answer))
+                self._remember(profile, await self._stored(profile, answer, known.ledger))
             elif (
                 found is not None
                 and controller(found) is None
@@ -307,16 +319,18 @@ class Keeper:
                 await self._take(profile, await in_thread(self._namespace, _Written.of, found), past)
                 known = self._written[uid]
                 if known.ledger is not None:  # without an owner it would outlive its profile
+                    self._notice(profile, known.version)
                     self._remember(profile, await self._overwrite(profile, known, known.ledger))
 
     async def _take(self, profile: SslProfile, found: _Written, past: Past) -> None:
         """Goes on from a version that was written elsewhere: by an operator before us, which never goes back, or
-        by somebody who has spoilt it or put an old one back. Raises ApiError."""
+        by somebody who has spoilt it or put an old one back. Raises ApiError and _ContestedError."""
         uid, ours, theirs = profile.metadata.uid, self._ledger(profile), found.ledger
         least = ours or max(past, self._released.get(uid, Past()), key=lambda item: item.ordinal)
         if theirs is None or theirs.ordinal < least.ordinal or theirs.oldest_valid < least.oldest_valid:
             found = replace(found, ledger=None)
             if ours is not None:
+                self._notice(profile, found.version)
                 found = await self._overwrite(profile, found, ours)
         self._remember(profile, found)
 
@@ -330,7 +344,36 @@ class Keeper:
         }
         name, patch = self._secret(profile), {"metadata": metadata, "data": data}
         answer = await self._cluster.merge("Secret", self._namespace, name, patch)
-        return await in_thread(self._namespace, _Written.of, answer)
+        return await self._stored(profile, answer, ledger)
+
+    async def _stored(self, profile: SslProfile, answer: Manifest, ledger: Ledger) -> _Written:
+        """What the API server has made of a write of `ledger`. If an admission policy has changed it, the operator goes
+        on with what it has written: another attempt would lead to the next one."""
+        found = await in_thread(self._namespace, _Written.of, answer)
+        if found.ledger is not None and found.ledger.encoded() == ledger.encoded():
+            return found
+        logger.warning(
+            "SslProfile %s: the API server has stored Secret %s otherwise than the operator has written it, for "
+            "example because of an admission policy",
+            *(profile.name, self._secret(profile)),
+        )
+        return replace(found, ledger=ledger, size=ledger.size)
+
+    def _notice(self, profile: SslProfile, version: Hashable) -> None:
+        """Counts that somebody else has made a version that is to be corrected. Raises _ContestedError if that has to
+        wait."""
+        if self._contests.changed(profile.metadata.uid, version):
+            metrics.CONTESTS.labels("Secret").inc()
+        if self._contests.holds(profile.metadata.uid):
+            raise _ContestedError
+
+    def _contested(self, profile: SslProfile) -> Problem:
+        text = (
+            f'Secret "{self._secret(profile)}": another writer changes or deletes it each time after the operator has '
+            f"written it. The operator waits up to {MAX_PAUSE_SECONDS / 60:.0f} minutes before it writes it again. Its "
+            "certificates stay in service"
+        )
+        return Problem("ContestedObject", text, transient=False)
 
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
         """Writes the ledger over the version that is known; what was in force stays if that fails."""
@@ -344,7 +387,7 @@ class Keeper:
         try:
             if known is None:
                 answer = await self._cluster.create(self._manifest(profile, ledger))
-                written = await in_thread(self._namespace, _Written.of, answer)
+                written = await self._stored(profile, answer, ledger)
             else:
                 written = await self._overwrite(profile, known, ledger)
         except ApiError as error:
@@ -382,7 +425,10 @@ class Keeper:
             if text is not None:
                 return Problem("ObjectConflict", text, transient=False)
         if found is not None:
-            await self._take(profile, await in_thread(self._namespace, _Written.of, found), Past())
+            try:
+                await self._take(profile, await in_thread(self._namespace, _Written.of, found), Past())
+            except _ContestedError:
+                return self._contested(profile)
         return Problem("ApplyFailed", _OVERTAKEN, transient=True)
 
     def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:

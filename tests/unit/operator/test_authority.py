@@ -425,6 +425,23 @@ async def test_an_authority_of_the_operator_is_renewed() -> None:
     assert api.writes == 2
 
 
+async def test_an_authority_whose_renewals_an_admission_policy_changes_is_written_once() -> None:
+    class Altering(Api):
+        def _put(self, manifest: dict[str, Any]) -> dict[str, Any]:
+            manifest["data"] = first or manifest["data"]
+            return super()._put(manifest)
+
+    first: dict[str, str] = {}
+    api = Altering()
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    before = await keeper.ensure(NOW)
+    first = api.objects[AUTHORITY_SECRET]["data"]
+    for _ in range(20):
+        found = await keeper.ensure(NOW + timedelta(days=3649))
+        assert found == before, "what signs is what is stored"
+    assert api.writes == 2
+
+
 async def test_an_authority_that_cannot_be_used_is_reported_and_left_alone() -> None:
     api = Api()
     keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]

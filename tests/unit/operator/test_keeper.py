@@ -15,6 +15,7 @@ from isthmus_operator.apply import identity
 from isthmus_operator.authority import AUTHORITY_SECRET
 from isthmus_operator.certificates import described
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.contests import MAX_PAUSE_SECONDS, MOST_CHANGES
 from isthmus_operator.digests import is_digested
 from isthmus_operator.handlers.watching import copied
 from isthmus_operator.model import NamespaceModel, SecretView
@@ -535,3 +536,58 @@ async def test_ledgers_of_a_namespace_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert (problem.reason, problem.transient) == ("TooLarge", False)
     assert api.writes == 1
     assert (await one.adopt(model, api.live(), profiles, NOW)) == ledgers
+
+
+class Altering(Api):
+    """One whose admission policy changes each ledger to another value."""
+
+    def _put(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        manifest["data"]["ledger.json"] = base64.b64encode(f'{{"x": {self.writes}}}'.encode()).decode()
+        return super()._put(manifest)
+
+
+async def test_a_ledger_that_an_admission_policy_changes_is_written_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Altering()
+    one = keeper(api)
+    for _ in range(20):
+        ledger = await look(one, ONE, api.live())
+        assert ledger is not None
+        assert ledger.ordinal == 1
+    assert api.writes == 1
+    (record,) = caplog.records
+    assert "has stored Secret net-sslprofile otherwise" in record.getMessage()
+    for _ in range(20):
+        ledger = await look(one, TWO, api.live())
+        assert ledger is not None
+        assert ledger.ordinal == 2
+    assert api.writes == 2
+
+
+@pytest.mark.parametrize("act", ["spoil", "delete", "disown"])
+async def test_a_ledger_that_somebody_changes_again_and_again_is_written_with_pauses(act: str) -> None:
+    api, now = Api(), 1000.0
+    stub: Any = api
+    one = Keeper("net", stub, lambda: now)
+    before, theirs = await look(one, ONE, api.live()), 0
+    for _ in range(20):
+        if act == "delete":
+            api.objects.clear()
+        elif act == "spoil":
+            spoilt(api, {"ledger.json": "e30="})
+        else:
+            found = api.objects[LEDGER[1]]
+            found["metadata"]["ownerReferences"] = []
+            api._put(found)
+        theirs += act != "delete"
+        now += 1
+        assert await look(one, ONE, api.live()) == before, "it stays in service"
+    assert api.writes - theirs == 1 + MOST_CHANGES
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert (problem.reason, problem.transient) == ("ContestedObject", False)
+    now += MAX_PAUSE_SECONDS + 1
+    assert await look(one, ONE, api.live()) == before
+    assert api.writes - theirs == 2 + MOST_CHANGES
+    assert one.facts["net"].problem is None
