@@ -57,6 +57,7 @@ async def serve(settings: Settings) -> int:
         reconciler,
         lambda: namespaces.readable if settings.watch_namespaces else [None],
         namespaces.discard,
+        lambda: namespaces.delivered_at,
     )
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)
     election = None

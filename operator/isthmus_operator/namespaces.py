@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class Namespaces:
         """What kopf watches."""
         self.indexers = indexing.OperatorIndexers()
         """What kopf holds of it."""
+        self.delivered_at = time.monotonic()
+        """When a list or a watch has last delivered anything."""
 
     @property
     def refused(self) -> Collection[str]:
@@ -80,6 +83,7 @@ class Namespaces:
             stream = _continuous_watch(namespace=namespace, resource=resource, **arguments)
             try:
                 async for item in self._deletions.added(stream, resource, namespace):
+                    self.delivered_at = time.monotonic()
                     if item is watching.Bookmark.LISTED:
                         failures.listed(resource, namespace)
                     yield item

@@ -4,8 +4,8 @@ A watch can die silently and leave an operator that answers probes and does noth
 the resources now and then and compares with what the watches have brought. A version that the watches
 have not brought by the next round means that they are dead, and the liveness probe fails.
 
-The handlers begin when the operator has a list of each kind. If they never do, nothing is reconciled, and what nobody
-changes is equal in lists and watches. So a namespace with resources that has had no look for long is a sign as well.
+It also fails when a namespace has resources and no reconciliation, while the lists and watches have delivered nothing
+for minutes. kopf processes nothing before it has listed all kinds, and does not end when one of its lists fails.
 
 The watchdog also discards a resource that the operator holds and that two lists lack: it is deleted, and the watches
 have not delivered its deletion.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from . import metrics
 from .cluster import ApiError, Cluster, Manifest
@@ -26,8 +26,9 @@ from .workers import Reconciler
 logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 30.0
-LATE_SECONDS = 600.0
-"""Within this time the operator begins to look at a namespace with resources, also in a large cluster."""
+SILENT_SECONDS = 300.0
+"""Lists and watches that deliver nothing for so long, while a namespace waits for its first reconciliation, do not come
+back. The lists of a large cluster take minutes, and deliver objects all the time."""
 
 Place = tuple[str, str, str]
 """Namespace, name and uid of a resource."""
@@ -44,7 +45,8 @@ def missed(suspects: Versions, listed: Versions, watched: Versions) -> list[tupl
 
 class Watchdog:
     """`trouble` says what is wrong, or is None. `namespaces` returns those that are watched; None is the cluster.
-    `discard` is called with the namespace, name and uid of a resource that is deleted."""
+    `discard` is called with the namespace, name and uid of a resource that is deleted. `delivered_at` returns when a
+    list or a watch has last delivered anything, by `clock`."""
 
     def __init__(
         self,
@@ -52,18 +54,20 @@ class Watchdog:
         reconciler: Reconciler,
         namespaces: Callable[[], Sequence[str | None]],
         discard: Callable[[str, str, str], None],
+        delivered_at: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._reconciler = reconciler
         self._namespaces = namespaces
         self._discard = discard
+        self._delivered_at = delivered_at
+        self._clock = clock
         self._suspects: dict[tuple[str, str], str] = {}
         self._unlisted: set[Place] = set()
+        self._waiting: set[str] = set()
+        """Namespaces with resources that had no reconciliation in the last round."""
         self._dead: str | None = None
-        self._clock = clock
-        self._unattended: dict[str, float] = {}
-        """Namespaces with resources and without a look, and the time at which this was first so, in seconds."""
 
     @property
     def trouble(self) -> str | None:
@@ -85,11 +89,13 @@ class Watchdog:
             return
         listed: dict[tuple[str, str], str] = {}
         complete: set[str | None] = set()
+        used: set[str] = set()
         for namespace in self._namespaces():
             try:
                 for kind in RESOURCE_KINDS:
                     async for page in self._cluster.pages(kind, namespace, metadata_only=True):
                         listed |= _versions(kind, page)
+                        used.update(item["metadata"]["namespace"] for item in page)
                 complete.add(namespace)
             except ApiError as error:
                 if error.status != 403 or namespace is None:
@@ -103,30 +109,26 @@ class Watchdog:
                 name, uid = manifest["metadata"]["name"], manifest["metadata"]["uid"]
                 if not complete.isdisjoint({None, namespace}) and (manifest["kind"], uid) not in listed:
                     unlisted.add((namespace, name, uid))
+        silence = self._silence(used)
         lost = missed(self._suspects, listed, watched)
-        late = self._late(store.namespaces())
-        self._dead = None
-        if lost:
-            self._dead = f"the watches have not delivered {len(lost)} objects"
-        elif late:
-            self._dead = (
-                f"{len(late)} namespaces have waited for {LATE_SECONDS:.0f} seconds, such as {late[0]}"
-            )
-        if self._dead:
+        self._dead = f"the watches have not delivered {len(lost)} objects" if lost else silence
+        if self._dead is not None:
             logger.error("%s", self._dead)
         self._suspects = {key: version for key, version in listed.items() if watched.get(key) != version}
         self._discard_deleted(unlisted & self._unlisted)
         self._unlisted = unlisted
 
-    def _late(self, namespaces: Iterable[str]) -> list[str]:
-        """Namespaces with resources at which the operator has not begun to look in time."""
-        now = self._clock()
-        self._unattended = {
-            namespace: self._unattended.get(namespace, now)
-            for namespace in namespaces
-            if not self._reconciler.attends(namespace)
-        }
-        return sorted(name for name, since in self._unattended.items() if now - since > LATE_SECONDS)
+    def _silence(self, used: Collection[str]) -> str | None:
+        """What is wrong if one of the namespaces with resources is not reconciled, and nothing is delivered."""
+        before, self._waiting = self._waiting, {name for name in used if not self._reconciler.attends(name)}
+        waiting = before & self._waiting
+        silent = self._clock() - self._delivered_at()
+        if not waiting or silent < SILENT_SECONDS:
+            return None
+        return (
+            f"namespace {min(waiting)} has resources and no reconciliation, and the lists and watches have delivered "
+            f"nothing for {silent:.0f} seconds"
+        )
 
     def _discard_deleted(self, places: Collection[Place]) -> None:
         """Drop resources that the API server does not have."""

@@ -78,6 +78,10 @@ class Reconciler:
     def store(self) -> Store | None:
         return self._store
 
+    def attends(self, namespace: str) -> bool:
+        """Return whether `namespace` is reconciled: it has a worker, which ends with the last resource."""
+        return namespace in self._workers
+
     def nudge(self, namespace: str) -> None:
         """Asks for a look at `namespace` if there is anything of ours in it."""
         if namespace in self._workers or self._used(namespace):
@@ -90,10 +94,6 @@ class Reconciler:
             worker = self._workers[namespace] = _Worker(Reconciliation(namespace, self._operator))
             worker.task = asyncio.create_task(self._work(namespace, worker), name=f"reconcile {namespace}")
         worker.wanted.set()
-
-    def attends(self, namespace: str) -> bool:
-        """Whether looks at `namespace` have been asked for."""
-        return namespace in self._workers
 
     def stuck(self) -> str | None:
         """What is wrong when a reconciliation has not got on for long."""

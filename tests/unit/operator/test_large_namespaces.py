@@ -88,7 +88,9 @@ async def test_a_look_that_gets_on_is_not_stuck(
         return 0.0
 
     monkeypatch.setattr(Reconciliation, "look", look)
+    assert not reconciler.attends("net")
     reconciler.trigger("net")
+    assert reconciler.attends("net")
     async with asyncio.timeout(30):
         await over.wait()
     assert [item is not None for item in found] == [stuck] * steps

@@ -120,7 +120,9 @@ async def test_a_namespace_that_is_refused_at_the_start_does_not_hold_up_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with watched(Rights("b"), monkeypatch) as (found, seen, lost):
+        began = found.delivered_at
         await until(lambda: seen)
+        assert found.delivered_at > began
         assert seen == [("None", "a")]
         assert (lost, found.readable, list(found.refused)) == (["b"], ["a"], ["b"])
         await until(lambda: found.insights.namespaces == {"a"})
@@ -241,14 +243,14 @@ def reconciler() -> Any:
             return None
 
         def attends(self, namespace: str) -> bool:
-            return bool(namespace)
+            return True
 
     Reconciler.store.routers["a"][0]["metadata"]["resourceVersion"] = "0"  # type: ignore[index]
     return Reconciler()
 
 
 async def test_the_watchdog_examines_namespaces_beside_one_that_it_may_not_read(reconciler: Any) -> None:
-    dog = Watchdog(Rights("b"), reconciler, lambda: ["b", "a"], lambda *_: None)  # type: ignore[arg-type]
+    dog = Watchdog(Rights("b"), reconciler, lambda: ["b", "a"], lambda *_: None, lambda: 0.0)  # type: ignore[arg-type]
     await dog.check()
     await dog.check()
     assert dog.trouble == "the watches have not delivered 1 objects"

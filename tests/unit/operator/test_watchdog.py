@@ -9,7 +9,7 @@ import pytest
 
 from isthmus_operator import metrics
 from isthmus_operator.cluster import ApiError
-from isthmus_operator.watchdog import LATE_SECONDS, Versions, Watchdog, missed
+from isthmus_operator.watchdog import PERIOD_SECONDS, SILENT_SECONDS, Versions, Watchdog, missed
 
 A = ("Router", "uid-a")
 
@@ -45,9 +45,16 @@ class World:
         self.discarded: list[Place] = []
         self.nudged: list[str] = []
         self.store = self
-        self.attended = {place[0] for place in held}
-        self.now = 0.0
-        self.dog = Watchdog(self, self, lambda: places, self._discard, lambda: self.now)  # type: ignore[arg-type]
+        self.unattended: set[str] = set()
+        self.now = self.delivered_at = 1000.0
+        self.dog = Watchdog(
+            self,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            lambda: places,
+            self._discard,
+            lambda: self.delivered_at,
+            lambda: self.now,
+        )
 
     async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[list[dict[str, Any]]]:
         if namespace in self.refused:
@@ -62,7 +69,7 @@ class World:
         return [manifest(place) for place in self.held if place[0] == namespace]
 
     def attends(self, namespace: str) -> bool:
-        return namespace in self.attended
+        return namespace not in self.unattended
 
     def stuck(self) -> None:
         return None
@@ -133,18 +140,52 @@ async def test_resources_of_a_namespace_that_is_not_listed_stay() -> None:
     assert world.discarded == []
 
 
-async def test_a_namespace_that_nobody_looks_at_is_trouble() -> None:
-    """Such as after a start at which one of the lists has failed."""
-    places = (("a", "hub", "1"), ("b", "hub", "2"))
-    world = World(*places, listed=places)
-    world.attended.remove("b")
-    await world.dog.check()
-    world.now += LATE_SECONDS
+async def test_a_start_that_does_not_come_to_an_end_is_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    """After an error of one list at the start, kopf reconciled nothing, and the process stayed the leader."""
+    world = World(STAYS, listed=(STAYS,))
+    world.unattended = {"net"}
+    for _ in range(20):
+        await world.dog.check()
+        assert world.dog.trouble is None, "the lists of a large cluster take minutes"
+        world.now += PERIOD_SECONDS
+        world.delivered_at = world.now
+    world.now += SILENT_SECONDS - 1
     await world.dog.check()
     assert world.dog.trouble is None
     world.now += 1
     await world.dog.check()
-    assert world.dog.trouble == "1 namespaces have waited for 600 seconds, such as b"
-    world.attended.add("b")
+    assert world.dog.trouble == (
+        "namespace net has resources and no reconciliation, and the lists and watches have delivered nothing for 300 "
+        "seconds"
+    )
+    assert world.dog.trouble in caplog.text
+    world.unattended = set()
+    await world.dog.check()
+    assert world.dog.trouble is None, "a cluster in which nothing changes delivers nothing"
+
+
+async def test_the_first_resource_of_a_namespace_is_no_trouble() -> None:
+    """It may be listed before its event comes, after a long time in which nothing has changed."""
+    world = World(STAYS, listed=(STAYS,))
+    world.now += 10 * SILENT_SECONDS
+    world.unattended = {"net"}
+    await world.dog.check()
+    assert world.dog.trouble is None
+    world.unattended = {"other"}
+    await world.dog.check()
+    assert world.dog.trouble is None
+
+
+async def test_a_cluster_without_resources_is_no_trouble() -> None:
+    world = World()
+    world.now += 10 * SILENT_SECONDS
+    await world.dog.check()
+    assert world.dog.trouble is None
+
+
+async def test_a_namespace_that_may_not_be_read_is_no_trouble() -> None:
+    world = World(STAYS, listed=(STAYS,), places=("net",))
+    world.refused = world.unattended = {"net"}
+    world.now += 10 * SILENT_SECONDS
     await world.dog.check()
     assert world.dog.trouble is None
