@@ -15,7 +15,7 @@ from typing import Any, cast
 import kopf
 
 from . import handlers, kopf_toggles, logs
-from .cluster import ApiError, connect
+from .cluster import ApiError, ServerClock, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
 from .metrics import API_REQUESTS, INFO
@@ -40,7 +40,8 @@ async def serve(settings: Settings) -> int:
     INFO.labels(own_version).set(1)
     stop = asyncio.Event()
     _on_signals(stop)
-    cluster = await connect(lambda verb, code: API_REQUESTS.labels(verb, str(code)).inc())
+    clock = ServerClock()
+    cluster = await connect(lambda verb, code: API_REQUESTS.labels(verb, str(code)).inc(), clock)
     reconciler = Reconciler(
         cluster,
         settings.render,
@@ -49,6 +50,7 @@ async def serve(settings: Settings) -> int:
         poll_interval=settings.poll_seconds,
         poll_max_bytes=settings.poll_max_bytes,
         memory=settings.memory_bytes,
+        ahead=lambda: clock.ahead,
     )
     apart = cluster.apart()
     namespaces = Namespaces(apart, settings.watch_namespaces, reconciler.nudge)

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -404,19 +405,46 @@ async def _guarded(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.Clie
     return response
 
 
-def guard(configuration: kubernetes_client.Configuration) -> None:
-    """Makes clients follow no redirect and decode nothing: through the API server's proxy, pods answer too."""
+class ServerClock:
+    """By how much the clock of this process is ahead of that of the API server."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """`clock` returns the time in seconds since the epoch."""
+        self._clock = clock
+        self.ahead = 0.0
+        """Seconds; 0 as long as nothing is known."""
+
+    async def note(self, request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
+        """Reads the time of an answer, which has the moment in which the API server began it."""
+        began = self._clock()
+        response: aiohttp.ClientResponse = await handler(request)
+        took = self._clock() - began
+        # What a pod answers through the API server has the time that the pod states.
+        if "/proxy/" in request.url.path or not 0 <= took <= REQUEST_TIMEOUT_SECONDS:
+            return response
+        try:
+            date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return response
+        self.ahead = began - date
+        return response
+
+
+def guard(configuration: kubernetes_client.Configuration, *middlewares: aiohttp.ClientMiddlewareType) -> None:
+    """Makes clients follow no redirect and decode nothing: through the API server's proxy, pods answer too.
+    `middlewares` come before."""
     configuration.client_session_kwargs = {
         "auto_decompress": False,
         "headers": {"Accept-Encoding": "identity"},
-        "middlewares": (_guarded,),
+        "middlewares": (*middlewares, _guarded),
     }
 
 
-async def connect(count: Callable[[str, int], None] | None = None) -> Cluster:
-    """A connection with the pod's service account, or with `KUBECONFIG` outside a cluster."""
+async def connect(count: Callable[[str, int], None], clock: ServerClock) -> Cluster:
+    """A connection with the pod's service account, or with `KUBECONFIG` outside a cluster. `clock` learns the time of
+    the API server."""
     configuration = kubernetes_client.Configuration()
-    guard(configuration)
+    guard(configuration, clock.note)
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
         kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:

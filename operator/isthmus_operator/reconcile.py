@@ -88,6 +88,8 @@ class Operator:
     """Monotonic, in seconds."""
     room: Room = field(default_factory=Room)
     """For large renderings."""
+    ahead: Callable[[], float] = lambda: 0.0
+    """Returns by how many seconds the clock of this process is ahead of that of the API server."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Reconciliation:
         self._operator = operator
         self._applier = Applier(operator.cluster, operator.clock)
         self._sync = ConfigSync(operator.clock)
-        self._authority = AuthorityKeeper(namespace, operator.cluster)
+        self._authority = AuthorityKeeper(namespace, operator.cluster, operator.ahead)
         self._authority_problem: Problem | None = None
         self._keeper = Keeper(namespace, operator.cluster, operator.clock)
         self._contents = Contents(namespace, operator.cluster)

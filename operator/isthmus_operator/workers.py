@@ -59,11 +59,12 @@ class Reconciler:
         poll_interval: float = 3.0,
         poll_max_bytes: int = MAX_ANSWER_BYTES,
         memory: int = DEFAULT_MEMORY_BYTES,
+        ahead: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observer = Observer(self.trigger, interval=poll_interval, max_bytes=poll_max_bytes)
         self._operator = Operator(
-            cluster, settings, self._observer, version, instance, clock, Room(memory, clock)
+            cluster, settings, self._observer, version, instance, clock, Room(memory, clock), ahead
         )
         self._store: Store | None = None
         self._workers: dict[str, _Worker] = {}

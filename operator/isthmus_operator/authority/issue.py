@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..certificates import examine, merged, private_key, remembered
+from ..certificates import described, examine, merged, private_key, remembered
 from ..names import digest
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -140,8 +140,10 @@ def new_authority(name: str, now: datetime) -> Authority:
 
 
 def renewed(authority: Authority, name: str, now: datetime) -> Authority:
-    """`authority`, or near its end a new one beside which it is trusted until it expires."""
-    if now + _AUTHORITY_RENEWAL < _certificate(authority.certificate).not_valid_after_utc:
+    """`authority`, or a new one beside which it is trusted until it expires: near its end, and if it is not valid yet
+    because a clock was ahead when it was made."""
+    about = described(authority.certificate)
+    if about.not_before <= now and now + _AUTHORITY_RENEWAL < about.not_after:
         return authority
     successor = new_authority(name, now)
     earlier = [

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..certificates import described
 from ..cluster import ApiError, Cluster, Manifest
 from ..model import Problem
 from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER
@@ -20,6 +22,11 @@ from .issue import Authority, UnusableAuthorityError, new_authority, renewed
 from .own import AUTHORITY_SECRET
 
 logger = logging.getLogger(__name__)
+
+
+MOST_AHEAD_SECONDS = 600.0
+"""Difference between the clocks of the operator and of the API server with which certificates are issued. They are
+valid from an hour before their issue."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,11 @@ class FoundAuthority:
 class AuthorityKeeper:
     """Reads and writes the authority of one namespace."""
 
-    def __init__(self, namespace: str, cluster: Cluster) -> None:
+    def __init__(self, namespace: str, cluster: Cluster, ahead: Callable[[], float] = lambda: 0.0) -> None:
+        """`ahead`: seconds by which the clock of this process is ahead of that of the API server."""
         self._namespace = namespace
         self._cluster = cluster
+        self._ahead = ahead
         self._altered: str | None = None
         """The version that the API server has made of the last renewal, if it has stored another content."""
 
@@ -43,6 +52,8 @@ class AuthorityKeeper:
         """The authority, which is made when there is none, and renewed when it is ours and near its end."""
         try:
             live = await self._cluster.get("Secret", self._namespace, AUTHORITY_SECRET)
+            if abs(self._ahead()) > MOST_AHEAD_SECONDS:
+                return FoundAuthority(None, self._wrong_clock())
             if live is None:
                 made = new_authority(self._name, now)
                 live = await self._create(made)
@@ -50,6 +61,16 @@ class AuthorityKeeper:
         except ApiError as error:
             text = f'Secret "{AUTHORITY_SECRET}" could not be read or written: {error}'
             return FoundAuthority(None, Problem("AuthorityUnavailable", text, error.transient))
+
+    def _wrong_clock(self) -> Problem:
+        ahead = self._ahead()
+        where = "ahead of" if ahead > 0 else "behind"
+        text = (
+            f"the clock of the operator is {abs(ahead):.0f} seconds {where} that of the "
+            "API server, so that certificates would not be valid: the operator issues none. Correct the clocks of the "
+            "nodes"
+        )
+        return Problem("AuthorityUnusable", text, transient=False)
 
     @property
     def _name(self) -> str:
@@ -72,6 +93,14 @@ class AuthorityKeeper:
             text = (
                 f'Secret "{AUTHORITY_SECRET}" is not a usable certificate authority: {error}. Put one there, or delete '
                 "the Secret, and the operator makes a new authority"
+            )
+            return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
+        valid_from = described(found.certificate).not_before
+        if now < valid_from and not is_ours(live):
+            text = (
+                f'Secret "{AUTHORITY_SECRET}": the certificate authority is not valid before '
+                f"{valid_from:%Y-%m-%dT%H:%M:%SZ}. Put one there that is valid, or delete the Secret, and the operator "
+                "makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
         current = (

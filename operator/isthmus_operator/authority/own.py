@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..certificates import described
 from ..names import (
     base_name,
     certificates_secret,
@@ -131,13 +132,14 @@ def offer(
     authority: Authority | None, names: Names, ledger: Ledger | None, now: datetime
 ) -> tuple[Mapping[str, bytes] | None, datetime | None]:
     """What is to be in service at `now`, as the data of a Secret, and when it is to be replaced: the certificate that
-    is in service while it fits, else a new one. None without an authority that could sign one."""
+    is in service while it fits and is valid, else a new one. None without an authority that could sign one."""
     certificate, key = (ledger.certificate, ledger.key) if ledger is not None else (None, None)
     if authority is None:
         return (ledger.material if ledger is not None else None), None
     if certificate is not None and key is not None:
         due = renewal(certificate, authority, names)
-        if due is not None and now < due:
+        # One that was issued while a clock was ahead is not valid yet.
+        if due is not None and described(certificate).not_before <= now < due:
             return {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.trusted}, due
     issued = issue(authority, names, now)
     return issued, renewal(issued["tls.crt"], authority, names)

@@ -39,7 +39,7 @@ from isthmus_operator.authority import (
 )
 from isthmus_operator.authority.issue import LEAF_LIFETIME, issue, renewal
 from isthmus_operator.authority.keeper import AuthorityKeeper
-from isthmus_operator.certificates import examine, fitness, is_signed
+from isthmus_operator.certificates import described, examine, fitness, is_signed
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY
@@ -147,6 +147,30 @@ def test_a_certificate_that_ends_with_its_authority_stays_until_then(left: timed
     result = adopt(ledger, AUTHORITY_SECRET, expired, Wish(), Past(), end + timedelta(seconds=1))
     assert result.refusal is not None
     assert result.ledger == ledger
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(days=60), timedelta(days=3000)])
+def test_a_certificate_that_was_issued_while_a_clock_was_ahead_is_replaced(ahead: timedelta) -> None:
+    """No new connection between routers was possible until the certificate became valid."""
+    first = new_authority("Isthmus net", NOW)
+    authority = renewed(first, "Isthmus net", NOW + ahead)
+    early, _ = offer(authority, NAMES, None, NOW + ahead)
+    ledger = adopt(None, AUTHORITY_SECRET, early, Wish(), Past(), NOW + ahead).ledger
+    assert ledger is not None
+    authority = renewed(authority, "Isthmus net", NOW)
+    assert first.certificate in authority.trusted
+    valid, due = offer(authority, NAMES, ledger, NOW)
+    assert valid is not None
+    assert due is not None
+    for content in (valid["tls.crt"], authority.certificate):
+        about = described(content)
+        assert about.not_before <= NOW < about.not_after
+    result = adopt(ledger, AUTHORITY_SECRET, valid, Wish(), Past(), NOW)
+    assert result.refusal is None
+    assert result.ledger is not None
+    assert result.ledger.ordinal == 2
+    assert offer(authority, NAMES, result.ledger, NOW) == (valid, due), "once"
+    assert renewed(authority, "Isthmus net", NOW) == authority
 
 
 @pytest.mark.parametrize(
@@ -412,6 +436,44 @@ async def test_an_authority_of_somebody_else_is_used_and_never_written() -> None
     made = await keeper.ensure(NOW)
     del api.objects[AUTHORITY_SECRET]["metadata"]["labels"][LABEL_MANAGED_BY]
     assert await keeper.ensure(late) == made
+    assert api.writes == 1
+
+
+async def test_an_authority_of_somebody_else_that_is_not_valid_yet_is_reported() -> None:
+    """`Configured` was `True`, while the verification of each certificate failed."""
+    api = Api()
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    made = await keeper.ensure(NOW + timedelta(days=2))
+    del api.objects[AUTHORITY_SECRET]["metadata"]["labels"][LABEL_MANAGED_BY]
+    found = await keeper.ensure(NOW)
+    assert found.authority is None
+    assert found.problem is not None
+    assert (found.problem.reason, found.problem.transient) == ("AuthorityUnusable", False)
+    assert "is not valid before 2030-01-02T23:00:00Z" in found.problem.message
+    assert await keeper.ensure(NOW + timedelta(days=2)) == made
+    assert api.writes == 1
+
+
+@pytest.mark.parametrize(
+    ("ahead", "text"), [(5184000.0, "5184000 seconds ahead of"), (-700.0, "700 seconds behind")]
+)
+async def test_with_a_wrong_clock_no_authority_is_made_or_replaced(ahead: float, text: str) -> None:
+    """An authority and certificates of the wrong time would take the place of good ones."""
+    api, skew = Api(), ahead
+    keeper = AuthorityKeeper("net", api, lambda: skew)  # type: ignore[arg-type]
+    for _ in range(2):
+        found = await keeper.ensure(NOW + timedelta(seconds=ahead))
+        assert (found.authority, api.writes) == (None, 0)
+        assert found.problem is not None
+        assert (found.problem.reason, found.problem.transient) == ("AuthorityUnusable", False)
+        assert f"the clock of the operator is {text} that of the API server" in found.problem.message
+    skew = 599.0
+    made = await keeper.ensure(NOW)
+    assert made.authority is not None
+    skew = ahead
+    assert (await keeper.ensure(NOW + timedelta(days=3000))).authority is None
+    skew = 0.0
+    assert await keeper.ensure(NOW) == made
     assert api.writes == 1
 
 
