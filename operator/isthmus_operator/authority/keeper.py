@@ -63,12 +63,11 @@ class AuthorityKeeper:
             return FoundAuthority(None, Problem("AuthorityUnavailable", text, error.transient))
 
     def _wrong_clock(self) -> Problem:
-        ahead = self._ahead()
-        where = "ahead of" if ahead > 0 else "behind"
+        where = "ahead of" if self._ahead() > 0 else "behind"
+        # Without the difference, which is another one each time: each text is a status to write.
         text = (
-            f"the clock of the operator is {abs(ahead):.0f} seconds {where} that of the "
-            "API server, so that certificates would not be valid: the operator issues none. Correct the clocks of the "
-            "nodes"
+            f"the clock of the operator is more than {MOST_AHEAD_SECONDS / 60:.0f} minutes {where} that of the API "
+            "server, so that certificates would not be valid: the operator issues none. Correct the clocks of the nodes"
         )
         return Problem("AuthorityUnusable", text, transient=False)
 

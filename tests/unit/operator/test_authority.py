@@ -454,9 +454,7 @@ async def test_an_authority_of_somebody_else_that_is_not_valid_yet_is_reported()
     assert api.writes == 1
 
 
-@pytest.mark.parametrize(
-    ("ahead", "text"), [(5184000.0, "5184000 seconds ahead of"), (-700.0, "700 seconds behind")]
-)
+@pytest.mark.parametrize(("ahead", "text"), [(5184000.0, "ahead of"), (-700.0, "behind")])
 async def test_with_a_wrong_clock_no_authority_is_made_or_replaced(ahead: float, text: str) -> None:
     """An authority and certificates of the wrong time would take the place of good ones."""
     api, skew = Api(), ahead
@@ -466,7 +464,7 @@ async def test_with_a_wrong_clock_no_authority_is_made_or_replaced(ahead: float,
         assert (found.authority, api.writes) == (None, 0)
         assert found.problem is not None
         assert (found.problem.reason, found.problem.transient) == ("AuthorityUnusable", False)
-        assert f"the clock of the operator is {text} that of the API server" in found.problem.message
+        assert f"is more than 10 minutes {text} that of the API server" in found.problem.message
     skew = 599.0
     made = await keeper.ensure(NOW)
     assert made.authority is not None
