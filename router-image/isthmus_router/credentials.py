@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from isthmus_router import pem
 from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_steps, made_contexts
+from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_peers, made_contexts
 from isthmus_router.tls_records import SteppedObject
 
 
@@ -172,8 +172,8 @@ def _version(protocol: str) -> ssl.TLSVersion:
 
 
 def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
-    """A context whose sessions end when their peers send key updates without pause. A server resumes none of them: a
-    resumed session has no verified chain, whose authorities may be revoked later.
+    """A context that bounds what peers can make its sessions do. A server resumes none of them: a resumed session has
+    no verified chain, whose authorities may be revoked later.
 
     That is possible where Python and proton use the same library, as in the images.
     """
@@ -181,7 +181,7 @@ def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
         with made_contexts() as contexts:
             context = ssl.SSLContext(protocol)
         for made in contexts:
-            limit_steps(made)
+            limit_peers(made)
             if protocol is ssl.PROTOCOL_TLS_SERVER:
                 forbid_resumption(made)
     except OpenSslError:

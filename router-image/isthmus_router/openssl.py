@@ -33,6 +33,11 @@ MOST_SESSIONS_KNOWN = 1000
 MOST_NAMES = 256
 """Names that are read of one certificate."""
 
+MOST_AUTHORITIES = 8
+"""Between the certificate of a peer and an authority that is trusted."""
+MOST_CHAIN_BYTES = 32 * 1024
+"""Of all certificates that a peer sends in a handshake. OpenSSL looks through them for the issuer of each."""
+
 _INDEX_SSL, _INDEX_SSL_CTX = 0, 1
 _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
 _DNS = 2
@@ -44,6 +49,7 @@ _NO_LIST, _OTHER_HOST = 3, 50
 _LONGEST_NAME = 256
 _NO_TICKET = 1 << 14
 _SET_SESSION_CACHE_MODE, _CACHE_OFF = 44, 0
+_SET_MAX_CERT_LIST = 51
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
 _INFO = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, ctypes.c_int)
@@ -62,6 +68,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "X509_STORE_set_flags": (ctypes.c_int, (_POINTER, ctypes.c_ulong)),
     "ERR_clear_error": (None, ()),
     "SSL_CTX_set_info_callback": (None, (_POINTER, _INFO)),
+    "SSL_CTX_set_verify_depth": (None, (_POINTER, ctypes.c_int)),
     "SSL_set_shutdown": (None, (_POINTER, ctypes.c_int)),
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
@@ -212,12 +219,17 @@ def _forget_sessions(now: float) -> None:
 _step_taken = _INFO(_count_step)
 
 
-def limit_steps(context: int) -> None:
-    """End sessions of an `SSL_CTX` whose peers make them take more than `MOST_STEPS` in `STEPS_SECONDS`.
+def limit_peers(context: int) -> None:
+    """Bound what peers can make sessions of an `SSL_CTX` do.
 
-    A key update is a record of 27 bytes that takes much longer than others of this size, and TLS 1.3 allows any number.
+    A session ends when its peer makes it take more than `MOST_STEPS` in `STEPS_SECONDS`: a key update is a record of 27
+    bytes that takes much longer than others of this size, and TLS 1.3 allows any number. A handshake fails when the
+    peer sends more than `MOST_CHAIN_BYTES` of certificates, or a chain with more than `MOST_AUTHORITIES`.
     """
-    _openssl().SSL_CTX_set_info_callback(context, _step_taken)
+    library = _openssl()
+    library.SSL_CTX_set_info_callback(context, _step_taken)
+    library.SSL_CTX_set_verify_depth(context, MOST_AUTHORITIES)
+    library.SSL_CTX_ctrl(context, _SET_MAX_CERT_LIST, MOST_CHAIN_BYTES, None)
 
 
 class Revocations:

@@ -18,12 +18,10 @@ from isthmus_router.openssl import OpenSslError
 
 def ssl_domain(tls: Tls) -> SSLDomain:
     """The files as they are now. Raises SSLException, OpenSslError, OSError, ValueError."""
-    contexts: list[int] = []
-    if tls.crl is None:
+    with openssl.made_contexts() as contexts:
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    else:
-        with openssl.made_contexts() as contexts:
-            domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    for context in contexts:
+        openssl.limit_peers(context)
     if tls.ca is not None:
         with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
             domain.set_trusted_ca_db(authorities)
