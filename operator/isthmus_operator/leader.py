@@ -112,7 +112,7 @@ class Election:
             lease = await self._cluster.get("Lease", self._namespace, self._name)
             decision = decide(lease, self._identity, self._seen, self._clock())
             if decision == "create":
-                self._lease = await self._cluster.create(self._manifest(None))
+                self._lease = await self._create()
             elif decision == "wait":
                 assert lease is not None
                 version = lease["metadata"]["resourceVersion"]
@@ -126,6 +126,16 @@ class Election:
             logger.log(level, "lease %s: %s", self._name, error)
             return False
         return True
+
+    async def _create(self) -> Manifest:
+        """Make the lease. The chart makes it, and gives no right to do so. Raises ApiError."""
+        try:
+            return await self._cluster.create(self._manifest(None))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            text = f"it does not exist, and the operator may not make it. Run `helm upgrade`, which makes it ({error})"
+            raise ApiError(error.status, error.reason, text) from None
 
     def _manifest(self, lease: Manifest | None) -> Manifest:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from isthmus_operator.leader import Sighting, decide
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.leader import Election, Sighting, decide
 
 NOW = 1000.0
 
@@ -34,3 +35,22 @@ def lease(holder: str | None, version: str = "7", duration: int = 15) -> dict[st
 )
 def test_decision(found: dict[str, Any] | None, seen: Sighting | None, decision: str) -> None:
     assert decide(found, "me", seen, NOW) == decision
+
+
+async def test_a_lease_that_somebody_has_deleted_is_named_with_what_makes_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Api:
+        async def get(self, *_: str) -> None:
+            return None
+
+        async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+            raise ApiError(403, "Forbidden", "leases is forbidden")
+
+    api: Any = Api()
+    assert not await Election(api, "ops", "isthmus-operator", "me")._try()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "lease isthmus-operator: it does not exist, and the operator may not make it. Run `helm upgrade`, which makes "
+        "it (leases is forbidden)"
+    )
