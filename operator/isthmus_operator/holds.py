@@ -33,13 +33,15 @@ class Holds:
     def __len__(self) -> int:
         return len(self._holds)
 
-    def add(self, key: Hashable, content: Any, error: ApiError) -> None:
-        """The API server has refused to write `content`. The pause grows with each failure of the API server itself."""
+    def add(self, key: Hashable, content: Any, error: ApiError) -> float:
+        """The API server has refused to write `content`. Return the seconds of the pause, which grows with each failure
+        of the API server itself."""
         pause = REFUSED_SECONDS
         if error.status >= 500:
             before = self._holds.get(key)
             pause = min(MAX_RETRY_SECONDS, 2 * before.pause) if before is not None else FIRST_RETRY_SECONDS
         self._holds[key] = _Hold(content, error, pause, self._clock() + pause)
+        return pause
 
     def refusal(self, key: Hashable, content: Any) -> ApiError | None:
         """Return why `content` is not to be written now, or None if it may be."""

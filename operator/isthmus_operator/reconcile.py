@@ -66,6 +66,9 @@ GROWTH_PERCENT = 25
 """A rendering may take so much more memory than the last one."""
 AT_ONCE_SECONDS = 0.1
 SYNC_CHECK_SECONDS = 2.0
+LASTING_PAUSE_SECONDS = 8.0
+"""Pause after which a refused status of a large resource is written without messages and lists. A failure of the API
+server that passes ends before that."""
 MAX_STATUS_PAUSE_SECONDS = 240.0
 """Longest time for which a status is not written that somebody else changes again and again, or of which nothing but
 messages change."""
@@ -607,11 +610,13 @@ class Reconciliation:
                 return  # replaced meanwhile; its event triggers the next look
             if not error.concerns_object:
                 raise
-            self._refused.add(metadata["uid"], content, error)
+            pause = self._refused.add(metadata["uid"], content, error)
             if error.status == 404:
                 return  # deleted meanwhile; without its event, each look would write the status
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
+            if pause >= LASTING_PAUSE_SECONDS and specs.long_bytes(manifest):
+                await self._write_short(body)
             return
         self._refused.remove(metadata["uid"])
         stored = stored_status(manifest["kind"], answer.get("status"))
@@ -619,6 +624,21 @@ class Reconciliation:
         self._compare(manifest, status, self._written[metadata["uid"]])
         if before == after:
             self._messages.changed(metadata["uid"], version_of(answer))
+
+    async def _write_short(self, body: Manifest) -> None:
+        """Writes a refused status of a large resource without messages and lists, so that its conditions are not those
+        of an earlier specification. The resource may have no room for more in etcd."""
+        short = _shortened(body["status"])
+        if normal(self._status(body)) == normal(short):
+            return
+        try:
+            answer = await self._operator.cluster.apply({**body, "status": short}, subresource="status")
+        except ApiError as error:
+            what = f"{body['kind']} {body['metadata']['name']}"
+            logger.warning("%s: its short status is refused as well: %s", what, clean(str(error), MAX_TEXT))
+            return
+        stored = stored_status(body["kind"], answer.get("status"))
+        self._written[body["metadata"]["uid"]] = _Written(version_of(answer), stored)
 
     def _compare(self, manifest: Manifest, status: dict[str, Any], written: _Written) -> None:
         """Remembers if the API server has stored other values than those of `status`. That it stores the same ones in
@@ -727,6 +747,15 @@ def _by_router(
         if any(item["kind"] in WORKLOADS for item in children.get(router.metadata.uid, ()))
     }
     return {name: found[base_name(name)] for name in with_pods if base_name(name) in found}
+
+
+def _shortened(status: dict[str, Any]) -> dict[str, Any]:
+    """A status without messages, lists and objects other than its conditions."""
+    conditions = without("message", status["conditions"])
+    return {
+        **{key: value for key, value in status.items() if not isinstance(value, list | dict)},
+        "conditions": conditions,
+    }
 
 
 def _content(status: dict[str, Any]) -> Any:

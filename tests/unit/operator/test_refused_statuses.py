@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import link_route
 
-from isthmus_operator import reconcile
+from isthmus_operator import reconcile, specs
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.contests import FIRST_PAUSE_SECONDS, MOST_CHANGES, PERIOD_SECONDS
 from isthmus_operator.events import LASTING_SECONDS
@@ -314,3 +314,44 @@ async def test_messages_of_resources_that_are_gone_are_forgotten(
     del world.store.link_routes["net"][1:]
     await world.look()
     assert len(world.reconciliation._messages) == 0
+
+
+@pytest.mark.parametrize(("error", "looks"), [(422, 1), (413, 1), (500, 4)])
+async def test_a_refused_status_of_a_large_resource_is_written_without_messages_and_lists(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: int, looks: int
+) -> None:
+    """A specification of 1.5 MiB left no room for another status: `Ready` and `Insecure` stayed those of before."""
+    monkeypatch.setattr(specs, "long_bytes", lambda item: int(item["metadata"]["name"] == "bad"))
+    world.api.error = ApiError(error, "", "etcdserver: request is too large")
+    apply = world.api.apply
+
+    async def small(manifest: dict[str, Any], *, subresource: str | None = None) -> dict[str, Any]:
+        status = manifest["status"]
+        if any("message" in item for item in status["conditions"]):
+            return await apply(manifest, subresource=subresource)
+        answer = copy.deepcopy(manifest)
+        answer["metadata"]["resourceVersion"] = "99"
+        short.append(status)
+        return answer
+
+    short: list[dict[str, Any]] = []
+    world.api.apply = small  # type: ignore[method-assign]
+    for number in range(looks):
+        assert len(short) == 0, number
+        await world.look()
+        world.now += REFUSED_SECONDS + 1
+    assert len(short) == 1
+    whole = world.api.statuses["bad"]
+    assert [item["status"] for item in short[0]["conditions"]] == [
+        item["status"] for item in whole["conditions"]
+    ]
+    assert short[0]["observedGeneration"] == whole["observedGeneration"]
+    assert not [
+        key for key, item in short[0].items() if isinstance(item, list | dict) and key != "conditions"
+    ]
+    tried = world.api.tried.count("bad")
+    for _ in range(5):
+        await world.look()
+        world.now += 2 * REFUSED_SECONDS + 1
+    assert len(short) == 1, "once"
+    assert world.api.tried.count("bad") > tried, "the whole status is tried again"
