@@ -95,6 +95,10 @@ class Keeper:
         bounds = self._settings
         return messages * _PRESSED > bounds.buffer_messages or size * _PRESSED > bounds.buffer_bytes
 
+    def has_stream(self, origin: MemberId) -> bool:
+        """Whether there is a stream of the origin here."""
+        return self._streams.log(origin) is not None
+
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member
         that keeps them. What the streams ask before they forget any."""

@@ -8,12 +8,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Container, Iterator
 from math import inf
 
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.relay.keeper import Keeper
+from isthmus_router.relay.messages import MOST_ORIGINS
+from isthmus_router.relay.site_table import MOST_SITES
 
 TELL_INTERVAL = 0.05
 PRESSED_INTERVAL = 0.01
@@ -34,24 +37,33 @@ def encode_site_acks(acks: dict[str, dict[MemberId, int]]) -> bytes:
     return b"".join(parts)
 
 
-def decode_site_acks(body: bytes) -> dict[str, dict[MemberId, int]]:
-    """Raises FrameError."""
-    acks: dict[str, dict[MemberId, int]] = {}
-    at = 0
-    try:
-        while at < len(body):
+def decode_site_acks(body: bytes, sites: Container[str]) -> Iterator[tuple[str, list[tuple[bytes, int]]]]:
+    """By site: the origins and numbers; what is about others than these `sites` is passed over. Raises FrameError."""
+    seen: set[str] = set()
+    at = entries = 0
+    while at < len(body):
+        entries += 1
+        if entries > MOST_SITES:
+            raise FrameError(f"acknowledgements of more than {MOST_SITES} sites")
+        try:
             end = at + 1 + body[at]
             site = body[at + 1 : end].decode()
             (count,) = _COUNT.unpack_from(body, end)
-            at = end + _COUNT.size + count * _POSITION.size
-            if at > len(body):
-                raise FrameError(f"{count} acknowledgements in {len(body)} bytes")
-            entries = _POSITION.iter_unpack(memoryview(body)[end + _COUNT.size : at])
-            acks[site] = {MemberId(origin): number for origin, number in entries}
-            check_numbers(*acks[site].values())
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise FrameError(f"malformed acknowledgements of sites: {error}") from error
-    return acks
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise FrameError(f"malformed acknowledgements of sites: {error}") from error
+        start = end + _COUNT.size
+        at = start + count * _POSITION.size
+        if count > MOST_ORIGINS:
+            raise FrameError(f"acknowledgements of {count} origins; {MOST_ORIGINS} at most")
+        if at > len(body):
+            raise FrameError(f"{count} acknowledgements in {len(body)} bytes")
+        if site in sites:
+            if site in seen:
+                raise FrameError(f"acknowledgements of {site} twice")
+            seen.add(site)
+            acks = list(_POSITION.iter_unpack(memoryview(body)[start:at]))
+            check_numbers(*(number for _, number in acks))
+            yield site, acks
 
 
 class SiteAcks:
@@ -86,7 +98,9 @@ class SiteAcks:
         self._tell_at = self._tell_all_at = inf
         self._changed.clear()
         acked = {
-            site: self._buffer.acked[site] for site in self._buffer.contacted if site in self._buffer.acked
+            site: {origin: number for origin, number in numbers.items() if self._keeper.has_stream(origin)}
+            for site, numbers in self._buffer.acked.items()
+            if site in self._buffer.contacted
         }
         if acked:
             self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(acked))
@@ -97,16 +111,20 @@ class SiteAcks:
         Raises FrameError, when all that can be noted is.
         """
         wrong: FrameError | None = None
-        for site, numbers in decode_site_acks(frame[HEADER_BYTES:]).items():
-            if site in self._buffer.acked:
-                self._buffer.contacted.add(site)
-                for origin, number in numbers.items():
-                    try:
-                        self._keeper.acknowledge(now, site, origin, number)
-                    except FrameError as error:
-                        wrong = error
+        for site, numbers in decode_site_acks(frame[HEADER_BYTES:], self._buffer.acked):
+            self._buffer.contacted.add(site)
+            for origin, number in numbers:
+                try:
+                    self._note(now, site, MemberId(origin), number)
+                except FrameError as error:
+                    wrong = error
         if wrong is not None:
             raise wrong
+
+    def _note(self, now: float, site: str, origin: MemberId, number: int) -> None:
+        """Of an origin without a stream nothing is noted: it is told again."""
+        if self._keeper.has_stream(origin):
+            self._keeper.acknowledge(now, site, origin, number)
 
     def on_time(self, now: float) -> None:
         """Tell what is due."""

@@ -12,6 +12,7 @@ from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, member_
 from isthmus_router.groups.views import MOST_MEMBERS, View, ViewId
 from isthmus_router.relay.messages import (
     MOST_NUMBERS,
+    MOST_ORIGINS,
     BridgeKind,
     Hello,
     Position,
@@ -27,6 +28,7 @@ from isthmus_router.relay.messages import (
 )
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.site_acks import decode_site_acks, encode_site_acks
+from isthmus_router.relay.site_table import MOST_SITES
 from isthmus_router.relay.sites import KnownSite, newest
 
 A, B, C, D = (member_id(bytes((index,)) * 16) for index in range(1, 5))
@@ -55,7 +57,23 @@ def test_what_is_packed_is_unpacked() -> None:
     assert unpack_unicast(pack_unicast(unicast)) == unicast
     assert unpack_numbers(pack_numbers(BridgeKind.ACK, [(A, 1), (B, 2**40)])) == [(A, 1), (B, 2**40)]
     acks = {"sfo": {A: 1, B: 2}, "lon": {}}
-    assert decode_site_acks(encode_site_acks(acks)) == acks
+    assert [(site, dict(numbers)) for site, numbers in decode_site_acks(encode_site_acks(acks), acks)] == [
+        ("sfo", acks["sfo"]),
+        ("lon", acks["lon"]),
+    ]
+    assert [site for site, _ in decode_site_acks(encode_site_acks(acks), {"lon"})] == ["lon"]
+
+
+def test_acknowledgements_of_sites_in_a_frame_are_bounded() -> None:
+    ids = [member_id(number.to_bytes(16)) for number in range(1, MOST_ORIGINS + 2)]
+    most = encode_site_acks({"sfo": dict.fromkeys(ids[1:], 1)})
+    assert [len(numbers) for _, numbers in decode_site_acks(most, {"sfo"})] == [MOST_ORIGINS]
+    few = encode_site_acks({"sfo": {A: 1}})
+    bodies = [encode_site_acks({site: dict.fromkeys(ids, 1)}) for site in ("sfo", "lon")]
+    bodies += [few * 2, encode_site_acks({str(site): {} for site in range(MOST_SITES + 1)})]
+    for body in bodies:
+        with pytest.raises(FrameError, match="most|twice|more than"):
+            list(decode_site_acks(body, {"sfo"}))
 
 
 def test_names_are_those_of_the_greeting() -> None:

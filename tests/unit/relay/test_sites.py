@@ -10,12 +10,13 @@ from tests.unit.relay.world import DETECTION, World, load
 
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError, Kind, encode_frame
-from isthmus_router.groups.identity import member_id
+from isthmus_router.groups.identity import NOBODY, member_id
 from isthmus_router.groups.streams.streams import MOST_UNKNOWN, UNKNOWN_SECONDS
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.forwarding import LITTLE_BACKLOG, MOST_OF_SITE, SHARE_SECONDS
 from isthmus_router.relay.messages import (
+    MOST_ORIGINS,
     BridgeKind,
     pack,
     pack_hello,
@@ -525,6 +526,24 @@ def test_what_a_relay_says_wrong_of_one_site_hides_nothing_of_others() -> None:
     with pytest.raises(FrameError, match="has not published"):
         origin.relay.on_frame(world.now, Kind.SITE_ACKS, relay.id, frame)
     assert origin.relay._buffer.acked["par"][origin.id] == 2
+
+
+def test_a_relay_makes_no_member_note_origins_without_a_stream() -> None:
+    world = World(18, {"nyc": 2, "lon": 1})
+    world.run(1.0)
+    relay, member = world.sites["nyc"].nodes
+    invented = [member_id(number.to_bytes(16)) for number in range(1, MOST_ORIGINS + 1)]
+    load(world, [member], 1)
+    before = dict(member.relay._buffer.acked["lon"])
+    numbers = dict.fromkeys([*invented[1:], member.id], 1)
+    frame = encode_frame(Kind.SITE_ACKS, relay.id, NOBODY, encode_site_acks({"lon": numbers}))
+    member.relay.on_frame(world.now, Kind.SITE_ACKS, relay.id, frame)
+    assert member.relay._buffer.acked["lon"] == before | {member.id: 1}
+    numbers = dict.fromkeys([*invented, member.id], 2)
+    frame = encode_frame(Kind.SITE_ACKS, relay.id, NOBODY, encode_site_acks({"lon": numbers}))
+    with pytest.raises(FrameError, match="10001 origins"):
+        member.relay.on_frame(world.now, Kind.SITE_ACKS, relay.id, frame)
+    assert member.relay._buffer.acked["lon"] == before | {member.id: 1}
 
 
 def test_a_site_has_little_wait_for_a_member_and_others_find_room() -> None:
