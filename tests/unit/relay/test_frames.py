@@ -72,7 +72,7 @@ def test_acknowledgements_of_sites_in_a_frame_are_bounded() -> None:
     bodies = [encode_site_acks({site: dict.fromkeys(ids, 1)}) for site in ("sfo", "lon")]
     bodies += [few * 2, encode_site_acks({str(site): {} for site in range(MOST_SITES + 1)})]
     for body in bodies:
-        with pytest.raises(FrameError, match="most|twice|more than"):
+        with pytest.raises(FrameError, match=r"most|twice|more than"):
             list(decode_site_acks(body, {"sfo"}))
 
 
