@@ -29,6 +29,7 @@ MEMBER = MemberSnapshot(
     ResolverCounters(waited=51, overflowed=52, expired=53, asked=54, foreign=55),
     61,
     62,
+    65,
     63,
     64,
 )
@@ -155,6 +156,7 @@ def test_values_of_a_member_of_a_site() -> None:
         ("transport_events_total", ("event", "malformed_bridge")): 34,
         ("unresolved_frames_total", ("result", "expired")): 53,
         ("unicast_waiting_messages",): 61,
+        ("unicast_dropped_messages_total",): 65,
         ("unicast_unroutable_frames_total",): 33,
         ("remote_site_state", ("remote_site", "sfo"), ("state", "up")): 1,
         ("remote_site_state", ("remote_site", "sfo"), ("state", "left")): 0,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -43,7 +43,7 @@ _MESSAGE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class UnicastSettings:
-    """For each receiver or sender, but for `most_members` and `early_bytes`. Times in seconds."""
+    """For each receiver or sender, but for `most_members` and what has bytes of all of them. Times in seconds."""
 
     window_messages: int = 1_024
     """Sent and not acknowledged."""
@@ -51,6 +51,8 @@ class UnicastSettings:
     queue_messages: int = 8_192
     """Sent or waiting to be; more is refused."""
     queue_bytes: int = 16 * 1024 * 1024
+    together_bytes: int = 64 * 1024 * 1024
+    """Of messages to all receivers; what one source has given may take as many as remain free beside it."""
     repeat_after: float = 0.2
     """Doubled with each time, up to:"""
     repeat_longest: float = 2.0
@@ -75,6 +77,11 @@ class UnicastUser(Protocol):
 class _Message:
     body: bytes
     token: object
+    source: object
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + _MESSAGE_BYTES
 
 
 @dataclass(slots=True)
@@ -120,6 +127,10 @@ class Unicasts:
         self._connections = 0
         self._to_ack: set[MemberId] = set()
         self._to_self: deque[_Message] = deque()
+        self._held: Counter[object] = Counter()
+        """By source: the bytes of its messages that are not acknowledged;"""
+        self._held_bytes = 0
+        """those of all."""
         self._early_bytes = 0
         """Of messages of all senders that wait for earlier ones."""
         self._gone: dict[MemberId, None] = {}
@@ -141,13 +152,18 @@ class Unicasts:
         """Messages that their receivers have not acknowledged."""
         return sum(len(out.messages) for out in self._out.values())
 
-    def send(self, now: float, to: MemberId, message: bytes, token: object) -> bool:
-        """Send; `outcome` will be told with the token. False: refused, as too much waits for that member."""
+    def send(self, now: float, to: MemberId, body: bytes, token: object, source: object = None) -> bool:
+        """Send; `outcome` will be told with the token. False: refused, as too much waits for that member, for all
+        members, or of what this source has given."""
         settings = self._settings
+        message = _Message(body, token, source)
+        if self._held[source] + message.size > settings.together_bytes - self._held_bytes:
+            return False
         if to == self._self_id:
             if len(self._to_self) >= settings.queue_messages:
                 return False
-            self._to_self.append(_Message(message, token))
+            self._hold(message)
+            self._to_self.append(message)
             self._repeat_at = now
             return True
         out = self._out.get(to)
@@ -156,10 +172,11 @@ class Unicasts:
                 return False
             self._connections += 1
             out = self._out[to] = _Outgoing(self._connections, wait=settings.repeat_after)
-        if len(out.messages) >= settings.queue_messages or out.bytes + len(message) > settings.queue_bytes:
+        if len(out.messages) >= settings.queue_messages or out.bytes + len(body) > settings.queue_bytes:
             return False
-        out.messages.append(_Message(message, token))
-        out.bytes += len(message)
+        self._hold(message)
+        out.messages.append(message)
+        out.bytes += len(body)
         self._fill_window(now, to, out)
         return True
 
@@ -190,14 +207,14 @@ class Unicasts:
             self._gone[member] = None
         if out := self._out.pop(member, None):
             for message in out.messages:
-                self._user.outcome(now, message.token, False, reason)
+                self._end(now, message, delivered=False, reason=reason)
 
     def close(self, now: float) -> None:
         """Nobody is sent anything more: what is not acknowledged has failed."""
         for member in list(self._out):
             self.gone(now, member, "this member has left")
         while self._to_self:
-            self._user.outcome(now, self._to_self.popleft().token, False, "this member has left")
+            self._end(now, self._to_self.popleft(), delivered=False, reason="this member has left")
 
     def route_changed(self, now: float, members: Iterable[MemberId] | None = None) -> None:
         """What was on its way to these, or to all, may be lost: it is repeated from now on."""
@@ -212,7 +229,7 @@ class Unicasts:
         for _ in range(len(self._to_self)):
             message = self._to_self.popleft()
             self._user.received(now, self._self_id, message.body)
-            self._user.outcome(now, message.token, True, "")
+            self._end(now, message)
         for sender in self._to_ack:
             if incoming := self._in.get(sender):
                 body = _ACK.pack(incoming.connection, incoming.next - 1)
@@ -248,6 +265,18 @@ class Unicasts:
             else:
                 del self._out[to]
         self._repeat_at = now if self._due else min((out.due for out in self._out.values()), default=math.inf)
+
+    def _hold(self, message: _Message) -> None:
+        self._held[message.source] += message.size
+        self._held_bytes += message.size
+
+    def _end(self, now: float, message: _Message, *, delivered: bool = True, reason: str = "") -> None:
+        """It waits no more."""
+        self._held[message.source] -= message.size
+        if not self._held[message.source]:
+            del self._held[message.source]
+        self._held_bytes -= message.size
+        self._user.outcome(now, message.token, delivered, reason)
 
     def _fill_window(self, now: float, to: MemberId, out: _Outgoing) -> None:
         settings = self._settings
@@ -306,7 +335,7 @@ class Unicasts:
         self._fill_window(now, sender, out)
         self._wait(now, out)
         for message in done:
-            self._user.outcome(now, message.token, True, "")
+            self._end(now, message)
 
     def _on_unicast(
         self, now: float, sender: MemberId, connection: int, number: int, base: int, message: bytes

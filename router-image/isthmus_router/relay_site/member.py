@@ -171,8 +171,10 @@ class _Driven(Member):
         super().publish(messages, token)
         self.wake()
 
-    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
-        super().send_to(member, message, token)
+    def send_to(
+        self, member: MemberId, message: GroupMessage, token: object | None, source: object = None
+    ) -> None:
+        super().send_to(member, message, token, source)
         self.wake()
 
     def flush(self, now: float) -> None:

@@ -111,6 +111,7 @@ def _of_the_site(family: _Families, figures: RelayFigures) -> Iterator[Metric]:
         "unicast_waiting_messages", "To one member, and not acknowledged.", member.unicasts_waiting
     )
     yield family.counter("unicast_repeated_messages", "To one member, sent again.", member.unicasts_repeated)
+    yield family.counter("unicast_dropped_messages", "To one member, pre-settled.", member.unicasts_dropped)
     yield family.counter(
         "unicast_unroutable_frames", "To other sites, without a way.", relay.forwards_dropped
     )

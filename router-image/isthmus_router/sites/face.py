@@ -52,7 +52,7 @@ class FaceCounters:
     refused: int = 0
     """Rejected, or dropped if pre-settled: too large, or not allowed."""
     returned: int = 0
-    """Released or modified: for a member that is not there, or no longer."""
+    """Released or modified, or dropped if pre-settled: for a member that is not there, or no longer."""
     malformed: int = 0
     """Delivered as they were, without the annotation; dropped if they seem to bring one along."""
     unanswerable: int = 0
@@ -275,7 +275,8 @@ class RelayFace:
             return True
         self.counters.sent_to_one += 1
         token = None if delivery is None else [delivery]
-        self._site.send_to(member.id, GroupMessage(to, payload), token)
+        source = None if link is None else link.connection.id
+        self._site.send_to(member.id, GroupMessage(to, payload), token, source)
         return True
 
     def _take_none(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
@@ -284,7 +285,10 @@ class RelayFace:
         return True
 
     def _give_back(self, delivery: object | None) -> bool:
-        self.failed([] if delivery is None else [delivery], Outcome.RELEASED)
+        if delivery is None:
+            self.counters.returned += 1
+        else:
+            self.failed([delivery], Outcome.RELEASED)
         return True
 
     def _refuse_size(self, delivery: object | None, size: int) -> None:

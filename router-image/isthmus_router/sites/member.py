@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from isthmus_router.core.terms import Outcome
@@ -40,6 +41,7 @@ from isthmus_router.groups.resolver import Resolver
 from isthmus_router.groups.streams.streams import Streams
 from isthmus_router.groups.unicast import Unicasts
 from isthmus_router.groups.views import View
+from isthmus_router.relay.keeper import DROPPED_INTERVAL
 from isthmus_router.relay.port import BridgePort
 from isthmus_router.relay.relay import Relay
 from isthmus_router.relay.sites import GlobalView, SiteState
@@ -115,6 +117,10 @@ class Member:
         """Tokens by the number of the batch that must be protected first."""
         self._refused: deque[object] = deque()
         """Tokens of messages to one member for which there was no room."""
+        self.dropped = 0
+        """Pre-settled messages to one member for which there was no room, or whose member had gone before it had them."""
+        self._dropped_told = 0
+        self._tell_dropped_at = inf
         self._answers: Counter[MemberId] = Counter()
         """By the member that they wait for."""
         self._leaving = False
@@ -148,6 +154,7 @@ class Member:
         """It has left, in good order or not: nobody knows whether what is under way gets there."""
         self._tell_refused()
         self.unicasts.close(now)
+        self._tell_dropped()
         while self._unprotected:
             self.outcome(now, self._unprotected.popleft()[1], False, "")
 
@@ -160,6 +167,7 @@ class Member:
             self.streams.deadline,
             self.unicasts.deadline,
             self.relay.deadline,
+            self._tell_dropped_at,
         )
 
     def on_time(self, now: float) -> None:
@@ -167,6 +175,8 @@ class Member:
         for layer in (self.resolver, self.membership, self.streams, self.unicasts, self.relay):
             if layer.deadline <= now:
                 layer.on_time(now)
+        if now >= self._tell_dropped_at:
+            self._tell_dropped()
 
     def flush(self, now: float) -> None:
         """The turn ends."""
@@ -297,11 +307,28 @@ class Member:
         if token is not None:
             self._unprotected.append((number, token))
 
-    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+    def send_to(
+        self, member: MemberId, message: GroupMessage, token: object | None, source: object = None
+    ) -> None:
         """Send to one member."""
-        body = encode_message(message)
-        if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
+        now = self._clock()
+        if self.unicasts.send(now, member, encode_message(message), token, source):
+            return
+        if token is None:
+            self._drop(now)
+        else:
             self._refused.append(token)
+
+    def _drop(self, now: float) -> None:
+        self.dropped += 1
+        self._tell_dropped_at = min(self._tell_dropped_at, now + DROPPED_INTERVAL)
+
+    def _tell_dropped(self) -> None:
+        new, self._dropped_told = self.dropped - self._dropped_told, self.dropped
+        self._tell_dropped_at = inf
+        if new:
+            event = "pre-settled messages to one member dropped"
+            self._observer.event(event, trouble=True, messages=new)
 
     def answer(self, member: MemberId, message: GroupMessage) -> None:
         """Implements SitePort."""
@@ -476,6 +503,8 @@ class Member:
             if not self._answers[token.to]:
                 del self._answers[token.to]
             return
+        if token is None and not delivered:
+            self._drop(now)
         if self.user is None or token is None:
             return
         if delivered:
@@ -552,6 +581,7 @@ class Member:
             self.resolver.counters,
             self.unicasts.waiting,
             self.unicasts.repeated,
+            self.dropped,
             self.misdirected,
             self.refused,
         )

@@ -59,10 +59,13 @@ class SitePort(Protocol):
         Of a `token` the face is told once: `protected` when all of the messages are, or `failed`.
         """
 
-    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+    def send_to(
+        self, member: MemberId, message: GroupMessage, token: object | None, source: object = None
+    ) -> None:
         """Send to one member, here or in another site or this one itself. An empty address means its own receivers.
 
-        Of a `token` the face is told once: `protected` when the member has it, or `failed`.
+        Of a `token` the face is told once: `protected` when the member has it, or `failed`. Each `source` has a share
+        of the room for messages to all members.
         """
 
     def answer(self, member: MemberId, message: GroupMessage) -> None:

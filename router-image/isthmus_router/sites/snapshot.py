@@ -25,6 +25,8 @@ class MemberSnapshot(NamedTuple):
     unicasts_waiting: int
     """Messages to one member that it has not acknowledged."""
     unicasts_repeated: int
+    unicasts_dropped: int
+    """Pre-settled: no room, or the member had gone."""
     misdirected_frames: int
     """For who was at this physical address before."""
     refused_frames: int

@@ -110,7 +110,8 @@ class StateGiver:
             del self._requests[name]
         part = Part(request.ask.request, last, request.positions if last else {}, payload)
         token = None if delivery is None else [delivery]
-        self._site.send_to(request.asker.id, GroupMessage(STATE, encode_state(part)), token)
+        source = request.link.connection.id
+        self._site.send_to(request.asker.id, GroupMessage(STATE, encode_state(part)), token, source)
         return None
 
     def link_gone(self, link: Link) -> None:

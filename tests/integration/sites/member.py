@@ -43,7 +43,9 @@ class LoneMember:
             self._face.room_changed()
         self._driver.flush()
 
-    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+    def send_to(
+        self, member: MemberId, message: GroupMessage, token: object | None, source: object = None
+    ) -> None:
         """There is only this one."""
         self._loop.call_soon(self._received, message, token)
 

@@ -6,6 +6,8 @@ import heapq
 import random
 import struct
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -133,6 +135,37 @@ def test_acknowledgements_of_a_turn_are_one() -> None:
     network.run(0.1)
     assert len(a.outcomes) == 50
     assert a.sent == {Kind.UNICAST: 50}
+
+
+def test_what_waits_for_all_members_is_bounded_and_each_source_has_a_share() -> None:
+    network = Network()
+    settings = replace(SMALL, queue_bytes=20_000, together_bytes=100_000, most_members=100)
+    sender = Member(network, 1, settings)
+    ids = [member_id(bytes([number]) * 16) for number in range(2, 102)]
+    network.cut = True
+
+    def send(source: str, *, size: int = 9_700) -> int:
+        """Of one message to each member: the bytes that are taken."""
+        taken = (sender.unicasts.send(network.now, to, bytes(size), source, source) for to in ids)
+        return sum(taken) * size
+
+    assert [send(source) for source in "abcde"] == [48_500, 29_100, 9_700, 9_700, 0]
+    assert send("e", size=100) == 100, "another one finds some room, whatever the others have"
+    assert sender.unicasts._held_bytes <= settings.together_bytes
+    for to in ids:
+        sender.unicasts.gone(network.now, to, "gone")
+    assert Counter(token for token, *_ in sender.outcomes) == {"a": 5, "b": 3, "c": 1, "d": 1, "e": 1}
+    assert (sender.unicasts._held_bytes, sender.unicasts._held) == (0, {})
+    assert send("e") == 48_500
+
+
+def test_what_a_member_sends_to_itself_counts_as_well_until_the_turn_ends() -> None:
+    network = Network()
+    member = Member(network, 1, replace(SMALL, together_bytes=100_000))
+    send = partial(member.unicasts.send, network.now, member.id, bytes(30_000), "", "a")
+    assert [send() for _ in range(3)] == [True, True, False]
+    member.unicasts.flush(network.now)
+    assert send()
 
 
 def test_window_and_queue_are_bounded() -> None:

@@ -60,7 +60,9 @@ class LoopbackSite:
     def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
         self.published.append((list(messages), token))
 
-    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+    def send_to(
+        self, member: MemberId, message: GroupMessage, token: object | None, source: object = None
+    ) -> None:
         self.sent.append((member, message, token))
 
     def answer(self, member: MemberId, message: GroupMessage) -> None:

@@ -78,6 +78,19 @@ def test_a_message_that_is_refused_is_told_of_after_the_call(net: Net) -> None:
     assert len(one.replies) == most
 
 
+def test_settled_messages_to_one_member_that_are_dropped_are_counted_and_told(net: Net) -> None:
+    one, other = net.named("nyc2"), net.named("sfo2")
+    net.world.cut(["nyc"], ["sfo"])
+    most = UnicastSettings().queue_messages
+    for _ in range(most + 3):
+        one.member.send_to(other.id, GroupMessage("", b"hello"), None)
+    assert one.member.dropped == 3
+    net.world.run(20.0)
+    assert one.member.snapshot(one.now).unicasts_dropped == most + 3, "the member is out of reach"
+    told = [fields["messages"] for name, fields in one.events if name.startswith("pre-settled messages")]
+    assert told == [most + 3]
+
+
 def test_what_is_for_a_member_out_of_reach_asks_nobody_where_it_is(net: Net) -> None:
     one, other = net.named("nyc2"), net.named("sfo2")
     net.world.cut(["nyc"], ["sfo"])
