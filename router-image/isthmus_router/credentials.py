@@ -33,6 +33,8 @@ _REASONS = {
     "BAD_PASSWORD_READ": "the key needs a password",
     "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate or certificate revocation list in it",
 }
+LONGEST_IDENTITY = 256
+"""Characters of the names of a certificate that say who a peer is."""
 _NAMED = 4
 """Authorities that a sentence names."""
 _DER = 2
@@ -319,3 +321,15 @@ def certificate_names(certificate: dict[str, Any] | None) -> tuple[str, ...]:
     names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
     names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return tuple(dict.fromkeys(names))
+
+
+def identity_of(certificate: dict[str, Any] | None, remote: str) -> str:
+    """Who a peer is: the names of its verified certificate, or without one the address that it comes from.
+
+    A digest stands for the end of many names, as each connection, and what is remembered of it, has this text.
+    """
+    names = ", ".join(sorted(certificate_names(certificate)))
+    if len(names) > LONGEST_IDENTITY:
+        digest = hashlib.sha256(names.encode(errors="surrogatepass")).hexdigest()
+        names = f"{names[:LONGEST_IDENTITY]}... (SHA-256 of all names: {digest})"
+    return f"certificate {names}" if names else f"address {remote}"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from isthmus_router import tls_records
-from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_chain
+from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, identity_of, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
@@ -195,17 +195,11 @@ class ServerLink(asyncio.Protocol):
             return  # the list has changed during the handshake
         log.debug("connection opened", extra={"peer": self.peer})
         certificate = transport.get_extra_info("peercert")
-        names = certificate_names(certificate)
-        self.identity = self._identity(transport, names)
-        self._progress = (self._loop.time(), 0)
-        self._owner.table.opened(self._loop.time(), self, self.identity, names if certificate else None)
-
-    def _identity(self, transport: asyncio.BaseTransport, names: tuple[str, ...]) -> str:
-        """Who may take over what it registers: the names of its certificate, or without one its IP address."""
         address = transport.get_extra_info("peername")
-        return (
-            f"certificate {', '.join(sorted(names))}" if names else f"address {address[0] if address else ''}"
-        )
+        self.identity = identity_of(certificate, address[0] if address else "")
+        names = certificate_names(certificate) if certificate else None
+        self._progress = (self._loop.time(), 0)
+        self._owner.table.opened(self._loop.time(), self, self.identity, names)
 
     def end_if_revoked(self) -> bool:
         """End the connection if its certificate, or that of an authority, is revoked by now. Whether that is so."""

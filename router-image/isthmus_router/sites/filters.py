@@ -10,6 +10,8 @@ from isthmus_router.core.patterns import PatternTree
 from isthmus_router.groups.batch import BATCH_BYTES, MOST_MESSAGES, GroupMessage
 
 MOST_TARGETS = 254
+LONGEST_REMEMBERED = 256
+"""Characters of an address whose sites are remembered."""
 
 
 class Filter(NamedTuple):
@@ -36,7 +38,7 @@ class Filters:
 
     def targets(self, address: str) -> tuple[str, ...] | None:
         """The sites that a message to the address goes to; None: all. What a batch is made for."""
-        return self._targets(address)
+        return self._targets(address) if len(address) <= LONGEST_REMEMBERED else self._find(address)
 
     def batches(
         self, messages: Sequence[GroupMessage]

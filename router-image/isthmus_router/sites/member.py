@@ -118,7 +118,7 @@ class Member:
         self._refused: deque[object] = deque()
         """Tokens of messages to one member for which there was no room."""
         self.dropped = 0
-        """Pre-settled messages to one member for which there was no room, or whose member had gone before it had them."""
+        """Pre-settled messages to one member: there was no room, or it had gone before it had them."""
         self._dropped_told = 0
         self._tell_dropped_at = inf
         self._answers: Counter[MemberId] = Counter()

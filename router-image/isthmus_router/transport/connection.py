@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Protocol, cast
 
 from isthmus_router import tls_records
-from isthmus_router.credentials import REVOKED, Credentials, certificate_names, peer_chain
+from isthmus_router.credentials import REVOKED, Credentials, identity_of, peer_chain
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.arrivals import LARGE_BYTES, Arrivals
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
@@ -307,8 +307,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     @property
     def identity(self) -> str:
         """Who is at the other end: the names of its certificate, or without one its address."""
-        names = certificate_names(self.certificate)
-        return f"certificate {', '.join(sorted(names))}" if names else f"address {self.remote}"
+        return identity_of(self.certificate, self.remote)
 
     def end_if_revoked(self, credentials: Credentials) -> bool:
         """End the connection if `credentials` no longer accept the certificate of the peer. Whether that is so."""
