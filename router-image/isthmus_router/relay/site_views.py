@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 from isthmus_router.groups.frames import FrameError, Kind, decode_body, encode_body
-from isthmus_router.groups.identity import MemberId, can_be_of, is_of_one_site
+from isthmus_router.groups.identity import NOBODY, MemberId, can_be_of, is_of_one_site
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.messages import (
@@ -167,11 +167,12 @@ class SiteViews:
             send(session.id, pack(BridgeKind.VIEW, view_fields(view), endpoint_fields(endpoints)))
 
     def pong(self, session: Session, send: Send) -> None:
-        """Answer a PING with the epoch that is known of who has sent it."""
+        """Answer a PING with the epoch that is known of who has sent it, 0 if none is: it tells its view again."""
         known = self._known.get(session.site)
-        view = known.told.get(session.peer) if known is not None else None
-        if view is not None:
-            send(session.id, pack(BridgeKind.PONG, view.id.number, bytes(view.id.coordinator)))
+        if known is not None:
+            view = known.told.get(session.peer)
+            epoch = view.id if view is not None else ViewId(0, NOBODY)
+            send(session.id, pack(BridgeKind.PONG, epoch.number, bytes(epoch.coordinator)))
 
     def on_pong(
         self, now: float, session: Session, frame: bytes, send: Send, endpoints: tuple[Endpoint, ...]

@@ -114,7 +114,7 @@ class KnownSite:
         """A relay of the site that there is a session with tells its view."""
         last = self.told.get(relay)
         if last is None or last.id <= view.id:
-            self.told[relay] = view
+            self.told[relay] = next((other for other in self.told.values() if other == view), view)
             self.told = {
                 member: other
                 for member, other in self.told.items()
@@ -127,14 +127,18 @@ class KnownSite:
             self.deadline = inf
 
     def _make_room(self) -> None:
-        """Forget the oldest views if the site has too many members together: relays of it may tell of any number."""
-        members: set[MemberId] = set()
+        """Forget the oldest views if all have too many members together: relays may tell of any number. What several
+        relays tell alike counts once."""
+        kept: set[int] = set()
+        members = 0
         for relay, view in sorted(self.told.items(), key=lambda item: item[1].id, reverse=True):
-            together = members.union(view.ids)
-            if len(together) > MOST_MEMBERS:
+            if id(view) in kept:
+                continue
+            if members + len(view.ids) > MOST_MEMBERS:
                 del self.told[relay]
             else:
-                members = together
+                members += len(view.ids)
+                kept.add(id(view))
 
     def lost(self, now: float, relay: MemberId) -> None:
         """The last session with that relay has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -101,6 +102,28 @@ def test_views_of_a_site_have_a_bounded_number_of_members_together() -> None:
     assert [each.id.number for each in known.views] == [11, 10, 9, 8]
     known.heard(ids[0], view(20, *ids[:MOST_MEMBERS]))
     assert [each.id.number for each in known.views] == [20]
+
+
+def test_views_with_the_same_members_count_each_unless_they_are_alike() -> None:
+    """Relays of an honest site tell one view; invented ones may tell many of the same members."""
+    known = KnownSite("sfo", 10.0)
+    ids = [member_id(number.to_bytes(16)) for number in range(1, MOST_MEMBERS + 1)]
+    tracemalloc.start()
+    try:
+        for relay in ids[:64]:
+            known.heard(relay, view(7, *ids))
+        assert [known.stale(relay) for relay in ids[:64]] == 64 * [False]
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        for number, relay in enumerate(ids[:64], 8):
+            known.heard(relay, view(number, *ids))
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert [each.id.number for each in known.told.values()] == [71]
+    assert known.stale(ids[0])
+    for relay in ids[:64]:
+        known.heard(relay, view(71, *ids))
+    assert [known.stale(relay) for relay in ids[:64]] == 64 * [False]
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 1 << 40])
