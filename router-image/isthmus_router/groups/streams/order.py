@@ -8,6 +8,7 @@ from math import inf
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.streams.positions import Places
 from isthmus_router.groups.streams.repair import Repairs
 from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.senders import Senders
@@ -37,6 +38,7 @@ class Order:
         retained: dict[MemberId, Stream],
         senders: Senders,
         room: Room,
+        places: Places,
     ) -> None:
         """`retained`: streams that keep what is stable; one that gets something back for its log is added."""
         self._room = room
@@ -45,7 +47,7 @@ class Order:
         self._stability = stability
         self._retained = retained
         self._user = user
-        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed, senders, room)
+        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed, senders, room, places)
         self.early = 0
         """Batches that wait for one before them, of all origins."""
         self.early_bytes = 0

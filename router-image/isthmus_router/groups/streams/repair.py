@@ -16,6 +16,7 @@ from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams.log import Skipped
+from isthmus_router.groups.streams.positions import Places
 from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.search import Search
 from isthmus_router.groups.streams.senders import MOST_STEP, Senders
@@ -56,7 +57,9 @@ class Repairs:
         relayed: Callable[[MemberId], float],
         senders: Senders,
         room: Room,
+        places: Places,
     ) -> None:
+        self._places = places
         self._senders = senders
         self._room = room
         self._site = site
@@ -160,7 +163,7 @@ class Repairs:
             stream.vouch(missing.next - 1)
         for search in (stream.search, stream.fill_search):
             if search and missing.first <= search.first <= missing.last:
-                search.missing[sender] = missing
+                search.lacks(self._places.give(sender), missing)
                 search.due = self.deadline = now
                 self._pressing[stream.origin] = stream
 
@@ -232,13 +235,13 @@ class Repairs:
             return
         first, last = holes[0]
         search.first = first
-        left = search.left(self._order(stream))
+        left = search.left(self._order(stream), self._places)
         sources = self._senders.sources(stream.origin, stream.log.site)
         if sources and (first == 0 or first > stream.vouched):
             # Only a source knows whether there is such a batch, or where the stream begins.
             left = [member for member in left if member in sources]
             if not left:
-                search.missing.clear()
+                search.forget_answers()
                 stream.target = min(stream.target, stream.vouched)
                 if not stream.holes():
                     stream.search = None
@@ -251,7 +254,7 @@ class Repairs:
                         self._ask(now, member, stream, first, int(min(last, most)))
         elif not sources or 0 < first <= stream.vouched:
             lacked, following, messages = search.lacked
-            search.missing.clear()
+            search.forget_answers()
             lacked = min(lacked, last, first + MOST_STEP)
             if sources:
                 lacked = min(lacked, stream.vouched)
@@ -265,7 +268,7 @@ class Repairs:
     def _look_for_old(self, now: float, stream: Stream, search: Search) -> None:
         while stream.fill and (hole := stream.fill_hole(self._relayed(stream.origin))):
             search.first = hole[0]
-            if left := search.left(self._order(stream)):
+            if left := search.left(self._order(stream), self._places):
                 if stream.origin in left:
                     left = [stream.origin]  # others, only when it has not got them any more
                 if member := self._whom(now, search, left):
@@ -273,7 +276,7 @@ class Repairs:
                 search.asked(now, self._settings.repair_longest)
                 return
             stream.fill = (min(search.lacked[0], hole[1]) + 1, stream.fill[1])
-            search.missing.clear()
+            search.forget_answers()
         stream.fill = stream.fill_search = None
 
     def _whom(self, now: float, search: Search, left: Sequence[MemberId]) -> MemberId | None:

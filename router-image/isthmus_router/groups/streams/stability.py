@@ -97,8 +97,7 @@ class Stability:
 
     def _state(self, now: float, streams: list[Stream]) -> None:
         entries = [
-            Stable(stream.origin, stream.lowest(self._others), *stream.highest(self._others, self._self_id))
-            for stream in streams
+            Stable(stream.origin, stream.lowest(), *stream.highest(self._self_id)) for stream in streams
         ]
         if entries and self._others:
             self._port.send_all(now, Kind.STABLE, encode_stable(entries))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.log import Log, Skipped
+from isthmus_router.groups.streams.positions import Places, Positions
 from isthmus_router.groups.streams.search import Search
 
 MOST_HOLES = 64
 """That are asked for at once; announced gaps that are remembered."""
+MOST_ASKED = 64
+"""Members whose answers are awaited at once: those that were asked last."""
 
 
 class Stream:
@@ -38,15 +41,15 @@ class Stream:
         "who",
     )
 
-    def __init__(self, origin: MemberId, site: str, number: int, messages: int) -> None:
+    def __init__(self, origin: MemberId, site: str, number: int, messages: int, places: Places) -> None:
         """`number` is the first to be delivered; 0: not known yet."""
         self.origin = origin
         self.log = Log(site, number, messages)
         self.early: dict[int, Batch] = {}
         self.gaps: dict[int, tuple[int, int]] = {}
         """Announced: first -> last, and messages in it."""
-        self.positions: dict[MemberId, int] = {}
-        """Highest contiguous numbers of the others in the view, as they said."""
+        self.positions = Positions(places)
+        """Of the others in the view."""
         self.stable = max(number - 1, 0)
         """Everyone in the view has it up to here."""
         self.unstable_bytes = 0
@@ -96,6 +99,8 @@ class Stream:
 
     def ask(self, member: MemberId, first: int, last: int) -> None:
         """A member is asked for these numbers, and may send them from now on."""
+        if member not in self.asked and len(self.asked) >= MOST_ASKED:
+            del self.asked[next(iter(self.asked))]
         lowest, highest = self.asked.get(member, (first, last))
         self.asked[member] = min(first, lowest), max(last, highest)
 
@@ -167,15 +172,13 @@ class Stream:
         self.stable = number
         return settled
 
-    def lowest(self, others: Iterable[MemberId]) -> int:
+    def lowest(self) -> int:
         """Up to where this member and all of the others have it."""
-        positions = self.positions
-        return min([positions.get(member, 0) for member in others] + [max(self.position, 0)])
+        own, others = max(self.position, 0), self.positions.lowest()
+        return own if others is None else min(own, others)
 
-    def highest(self, others: Iterable[MemberId], self_id: MemberId) -> tuple[int, MemberId]:
+    def highest(self, self_id: MemberId) -> tuple[int, MemberId]:
         """Up to where somebody has it, and who."""
-        best, who = max(self.position, 0), self_id
-        for member in others:
-            if (number := self.positions.get(member, 0)) > best:
-                best, who = number, member
-        return best, who
+        own = max(self.position, 0)
+        best, who = self.positions.highest()
+        return (own, self_id) if who is None or best <= own else (best, who)

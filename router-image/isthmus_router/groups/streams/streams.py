@@ -14,6 +14,7 @@ from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams import wire
 from isthmus_router.groups.streams.log import Log
 from isthmus_router.groups.streams.order import Order
+from isthmus_router.groups.streams.positions import Places
 from isthmus_router.groups.streams.room import Room
 from isthmus_router.groups.streams.senders import Senders
 from isthmus_router.groups.streams.stability import Stability
@@ -54,7 +55,8 @@ class Streams:
         self._others: tuple[MemberId, ...] = ()
         self._holders: tuple[MemberId, ...] = ()
         """Without this member."""
-        self._own = Stream(self_id, site, 1, 0)
+        self._places = Places()
+        self._own = Stream(self_id, site, 1, 0, self._places)
         self._streams = {self_id: self._own}
         self._of_sites: Counter[str] = Counter()
         """Streams of other sites."""
@@ -64,7 +66,16 @@ class Streams:
         self._senders = Senders(self_id, site)
         self._room = Room(settings, self._streams)
         self._order = Order(
-            site, settings, port, user, rng, self._stability, self._retained, self._senders, self._room
+            site,
+            settings,
+            port,
+            user,
+            rng,
+            self._stability,
+            self._retained,
+            self._senders,
+            self._room,
+            self._places,
         )
         self._repairs = self._order.repairs
         self._owed: dict[MemberId, dict[MemberId, Stream]] = {}
@@ -213,7 +224,7 @@ class Streams:
             return 0
         held = stream.position
         if self._others:
-            highest = max(stream.positions.get(member, 0) for member in self._others)
+            highest, _ = stream.positions.highest()
             # What is stable everyone has, also if they have told others than this member.
             held = min(held, max(highest, stream.stable))
         # Members that cannot keep up hold up the bridge session, so that what waits for them here has a bound.
@@ -266,11 +277,9 @@ class Streams:
         self.site_view(now, self.site, view.ids)
         self._forget_oldest()
         self._stability.view_installed(now, view.coordinator.id, self._others)
-        here = set(view.ids)
+        move = self._places.view_installed(self._others)
         for stream in self._streams.values():
-            stream.positions = {
-                member: number for member, number in stream.positions.items() if member in here
-            }
+            stream.positions.move(move)
             # Who had more may be gone.
             stream.target, stream.who = 0, None
             self._stability.news[stream.origin] = stream
@@ -437,13 +446,13 @@ class Streams:
         None: there is no place for it.
         """
         if origin in self._ids:
-            stream = Stream(origin, self.site, 1, 0)
+            stream = Stream(origin, self.site, 1, 0, self._places)
         elif not self._has_place(site) or (
             site not in ("", self.site) and not begins and self._repairs.unknown(site) >= MOST_UNKNOWN
         ):
             return None
         else:
-            stream = Stream(origin, "", 0, 0)
+            stream = Stream(origin, "", 0, 0, self._places)
             self._assign(stream, site)
             stream.forget_at = now + min(self._settings.linger, UNKNOWN_SECONDS)
             self._forget_at = min(self._forget_at, stream.forget_at)
@@ -523,8 +532,8 @@ class Streams:
                 continue
             if self._senders.is_source(sender, origin, stream.log.site):
                 stream.vouch(number)
-            if number > stream.positions.get(sender, 0):
-                stream.positions[sender] = number
+            if number:
+                stream.positions.note(sender, number)
             if not stream.started and stream.who is None:
                 stream.who = sender
             if self._stability.coordinating:
@@ -593,7 +602,7 @@ class Streams:
         own, copies = self._own, self._settings.copies
         number = own.position
         if copies > 1:
-            held = sorted((own.positions.get(member, 0) for member in self._holders), reverse=True)
+            held = sorted((own.positions.of(member) for member in self._holders), reverse=True)
             here = held[copies - 2] if len(held) > copies - 2 else 0
             if len(self._ids) >= copies:
                 here = max(here, own.stable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams.positions import Places
 from isthmus_router.groups.streams.stream import Stream
 
 ORIGIN = MemberId(b"o" * 16)
@@ -14,7 +15,7 @@ def batch(number: int) -> Batch:
 
 
 def test_what_is_to_be_fetched_back_ends_where_it_is_here() -> None:
-    stream = Stream(ORIGIN, "nyc", 1, 0)
+    stream = Stream(ORIGIN, "nyc", 1, 0, Places())
     for number in range(1, 9):
         stream.log.append(batch(number))
     stream.log.trim(3)
@@ -27,7 +28,7 @@ def test_what_is_to_be_fetched_back_ends_where_it_is_here() -> None:
 
 
 def test_what_is_to_be_fetched_back_may_lie_between_what_is_here() -> None:
-    stream = Stream(ORIGIN, "nyc", 1, 0)
+    stream = Stream(ORIGIN, "nyc", 1, 0, Places())
     for number in (1, 2, 6, 8):
         stream.log.append(batch(number))
     stream.fill = (1, 4)
