@@ -31,7 +31,9 @@ from isthmus_router.relay.sites import RANK, GlobalView, SiteReport, SiteState, 
 
 MOST_SITES = 256
 MOST_AHEAD = 4
-"""Reports that are retained of members that are no relays yet."""
+"""Reports that are retained of members that are no relays yet,"""
+MOST_MEMBERS_AHEAD = 16_384
+"""and members in all of these. What is not retained is told again."""
 MOST_FORMER = 4
 """Reports that are retained of relays that have left."""
 
@@ -44,6 +46,11 @@ class Told(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     """Where it is reached by other sites."""
     sites: tuple[SiteReport, ...]
+
+    @property
+    def members(self) -> int:
+        """How many it names."""
+        return sum(len(view.ids) for report in self.sites for view in report.views)
 
 
 def told_fields(told: Told) -> list[object]:
@@ -132,8 +139,9 @@ class SiteTable:
             return True
         if member not in view or told.epoch <= view.id:
             return False
-        ahead = self._told.keys() - self._former
-        return member in ahead or len(ahead.difference(self._oldest)) < MOST_AHEAD
+        ahead = self._told.keys() - self._former - {member, *self._oldest}
+        members = told.members + sum(self._told[other].members for other in ahead)
+        return len(ahead) < MOST_AHEAD and members <= MOST_MEMBERS_AHEAD
 
     def take(self, relay: MemberId, told: Told, view: View) -> dict[str, SiteState]:
         """What a relay tells; sites whose state is new, with that. Whether it is newer is seen here."""

@@ -12,6 +12,7 @@ from isthmus_router.relay.messages import view_fields
 from isthmus_router.relay.site_table import (
     MOST_AHEAD,
     MOST_FORMER,
+    MOST_MEMBERS_AHEAD,
     SiteTable,
     Told,
     as_told,
@@ -71,6 +72,23 @@ def test_a_few_members_that_are_no_relays_may_report() -> None:
     assert tell(table, ahead[0], told(ViewId(3, MemberId(bytes(16)))), present)
     assert tell(table, 1, told(ViewId(1, member(1).id)), present)
     assert len(table._told) == MOST_AHEAD + 1
+
+
+def test_members_that_are_no_relays_report_a_bounded_number_of_members_together() -> None:
+    table = SiteTable("nyc")
+    present = view(1, *range(1, 100))
+    installed(table, present)
+    views = [view(1, *range(first, first + MOST_MEMBERS)) for first in range(1_000, 9_000, MOST_MEMBERS)]
+    reports = tuple(SiteReport(f"s{number}", SiteState.UP, (each,)) for number, each in enumerate(views))
+    large = Told(ViewId(2, member(2).id), 1, (), reports)
+    most = MOST_MEMBERS_AHEAD // large.members
+    assert [number for number in range(2, 10) if tell(table, number, large, present)] == [2, 3]
+    assert most == 2
+    assert tell(table, 2, large, present), "again, in place of what it told"
+    assert not tell(table, 4, told(large.epoch), present)
+    assert tell(table, 1, large, present)
+    assert tell(table, 3, told(large.epoch), present)
+    assert tell(table, 4, told(large.epoch), present)
 
 
 def test_the_next_relay_may_report_before_its_view_is_here() -> None:
