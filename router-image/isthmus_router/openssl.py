@@ -35,8 +35,17 @@ MOST_NAMES = 256
 
 MOST_AUTHORITIES = 8
 """Between the certificate of a peer and an authority that is trusted."""
-MOST_CHAIN_BYTES = 32 * 1024
+MOST_CHAIN_BYTES = 16 * 1024
 """Of all certificates that a peer sends in a handshake. OpenSSL looks through them for the issuer of each."""
+
+GROUPS = "X25519:P-256:P-384:P-521"
+"""For the exchange of keys. With those of finite fields (ffdhe8192), a handshake takes up to 0.125 s."""
+_GROUPS_OF_FIPS = "P-256:P-384:P-521"
+_MOST_OF_HELLO = {10: 512, 13: 512, 50: 512, 51: 8192}
+"""Bytes of a ClientHello, by the number of the extension: supported groups, signature algorithms (two extensions), and
+key shares. OpenSSL looks through the groups for each key share."""
+MOST_CIPHERS_BYTES = 2048
+"""Of a ClientHello."""
 
 _INDEX_SSL, _INDEX_SSL_CTX = 0, 1
 _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
@@ -50,9 +59,13 @@ _LONGEST_NAME = 256
 _NO_TICKET = 1 << 14
 _SET_SESSION_CACHE_MODE, _CACHE_OFF = 44, 0
 _SET_MAX_CERT_LIST = 51
+_SET_GROUPS_LIST = 92
+_HELLO_ACCEPTED, _HELLO_REFUSED = 1, 0
+_ILLEGAL_PARAMETER = 47
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
 _INFO = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, ctypes.c_int)
+_HELLO = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.POINTER(ctypes.c_int), _POINTER)
 _STEP = 0x1
 _PEER_HAS_CLOSED = 0x2
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
@@ -69,6 +82,12 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "ERR_clear_error": (None, ()),
     "SSL_CTX_set_info_callback": (None, (_POINTER, _INFO)),
     "SSL_CTX_set_verify_depth": (None, (_POINTER, ctypes.c_int)),
+    "SSL_CTX_set_client_hello_cb": (None, (_POINTER, _HELLO, _POINTER)),
+    "SSL_client_hello_get0_ciphers": (ctypes.c_size_t, (_POINTER, ctypes.POINTER(_POINTER))),
+    "SSL_client_hello_get0_ext": (
+        ctypes.c_int,
+        (_POINTER, ctypes.c_uint, ctypes.POINTER(_POINTER), ctypes.POINTER(ctypes.c_size_t)),
+    ),
     "SSL_set_shutdown": (None, (_POINTER, ctypes.c_int)),
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
@@ -219,17 +238,42 @@ def _forget_sessions(now: float) -> None:
 _step_taken = _INFO(_count_step)
 
 
+def _examine_hello(session: int, alert: ctypes._Pointer[ctypes.c_int], _: object) -> int:
+    """Whether the lists of a ClientHello are short. OpenSSL has not examined them yet."""
+    library = _openssl()
+    data, size = _POINTER(), ctypes.c_size_t()
+    long = library.SSL_client_hello_get0_ciphers(session, ctypes.byref(data)) > MOST_CIPHERS_BYTES
+    for extension, most in _MOST_OF_HELLO.items():
+        size.value = 0
+        library.SSL_client_hello_get0_ext(session, extension, ctypes.byref(data), ctypes.byref(size))
+        long = long or size.value > most
+    if long:
+        alert[0] = _ILLEGAL_PARAMETER
+        return _HELLO_REFUSED
+    return _HELLO_ACCEPTED
+
+
+_hello_came = _HELLO(_examine_hello)
+
+
 def limit_peers(context: int) -> None:
     """Bound what peers can make sessions of an `SSL_CTX` do.
 
     A session ends when its peer makes it take more than `MOST_STEPS` in `STEPS_SECONDS`: a key update is a record of 27
     bytes that takes much longer than others of this size, and TLS 1.3 allows any number. A handshake fails when the
-    peer sends more than `MOST_CHAIN_BYTES` of certificates, or a chain with more than `MOST_AUTHORITIES`.
+    peer sends more than `MOST_CHAIN_BYTES` of certificates, a chain with more than `MOST_AUTHORITIES`, or a ClientHello
+    with long lists. Keys are exchanged with `GROUPS` alone. Raises OpenSslError.
     """
     library = _openssl()
     library.SSL_CTX_set_info_callback(context, _step_taken)
     library.SSL_CTX_set_verify_depth(context, MOST_AUTHORITIES)
     library.SSL_CTX_ctrl(context, _SET_MAX_CERT_LIST, MOST_CHAIN_BYTES, None)
+    library.SSL_CTX_set_client_hello_cb(context, _hello_came, None)
+    if not any(
+        library.SSL_CTX_ctrl(context, _SET_GROUPS_LIST, 0, groups.encode()) == 1
+        for groups in (GROUPS, _GROUPS_OF_FIPS)
+    ):
+        raise OpenSslError(f"OpenSSL has none of the groups {GROUPS}")
 
 
 class Revocations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -11,12 +12,18 @@ from tests.integration.sites.support.relay_sites import RelaySites
 from tests.integration.support.certificates import Authority
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, listener
-from tests.security.support.canary import Canary, memory
-from tests.security.support.half_open import client_hello, half_open
+from tests.security.support.canary import Canary, cpu, memory
+from tests.security.support.half_open import changed_hello, client_hello, half_open
 
 HANDSHAKES = 250
 TIMES = 6
 MEBIBYTE = 1 << 20
+GROUPS, KEY_SHARES = 10, 51
+"""Numbers of extensions."""
+FFDHE8192, UNKNOWN = b"\x01\x04", b"\x7f\x7f"
+COSTLY_HELLOS = 10
+MOST_CPU_SECONDS = 0.01
+"""Of one hello on average. A key exchange in the field of 8,192 bits took 0.125 s, the long lists 0.03 s."""
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "python"])
@@ -43,6 +50,50 @@ def test_handshakes_with_a_member_that_arrive_together(routers: Routers, tmp_pat
     sites.formed()
     attributes = next(values for kind, values in one.sections if kind == "relaySite")
     attack(one, int(str(attributes[port])), 100)
+
+
+def sized(content: bytes) -> bytes:
+    return len(content).to_bytes(2) + content
+
+
+def costly(kind: str) -> bytes:
+    """A ClientHello that takes long: by its only group, or by many key shares of the last of many groups."""
+    if kind == "finite field":
+        share = FFDHE8192 + sized(b"\x42" + bytes(1023))
+        return changed_hello({GROUPS: sized(FFDHE8192), KEY_SHARES: sized(share)})
+    many = b"".join((0x8000 + number).to_bytes(2) for number in range(15_900)) + UNKNOWN
+    return changed_hello({GROUPS: sized(many), KEY_SHARES: sized((UNKNOWN + sized(b"x")) * 6_300)})
+
+
+@pytest.mark.parametrize("kind", ["finite field", "long lists"])
+@pytest.mark.parametrize("port", ["listener", "memberPort", "bridgePort"])
+def test_hellos_that_take_long(routers: Routers, tmp_path: Path, port: str, kind: str) -> None:
+    authority, number = Authority(tmp_path, "own"), free_port()
+    one, two = (
+        routers.add(
+            name,
+            authority.issue(name, "localhost").profile("tls", ordinal=1),
+            *[listener(number, name="secure", sslProfile="tls", requireSsl=True)][: name == "nyc-0"],
+        )
+        for name in ("nyc-0", "nyc-1")
+    )
+    sites = RelaySites()
+    sites.site("nyc", one, two, plainText=False, sslProfile="tls", bridgeSslProfile="tls")
+    routers.start_all()
+    sites.formed()
+    attributes = next(values for kind, values in one.sections if kind == "relaySite")
+    hello = costly(kind)
+    with Canary(one) as canary:
+        before = cpu(one.pid)
+        for _ in range(COSTLY_HELLOS):
+            (sock,) = half_open(number if port == "listener" else int(str(attributes[port])), 1)
+            with sock, contextlib.suppress(ConnectionError):
+                sock.sendall(hello)
+                assert sock.recv(1) in (b"\x15", b""), "an alert, or the end"
+        taken = cpu(one.pid) - before
+    canary.report.check()
+    # What the canary has used in this time is 0.3 ms for each of its messages.
+    assert taken / COSTLY_HELLOS < MOST_CPU_SECONDS + 0.0003 * canary.report.sent / COSTLY_HELLOS
 
 
 def attack(router: Router, port: int, most: int) -> None:

@@ -201,6 +201,7 @@ _EXPLANATIONS = {
     "alert certificate expired": "the peer refused this router's certificate: it has expired",
     "alert certificate revoked": "the peer refused this router's certificate: it is revoked",
     "alert bad certificate": "the peer refused this router's certificate",
+    "callback failed": "the ClientHello has too long lists of groups, key shares, signature algorithms or ciphers",
     "alert handshake failure": "the peer refused the handshake; its log says why",
     "alert certificate required": "the peer demands a certificate",
     "did not return a certificate": "the peer presented no certificate",
@@ -209,6 +210,8 @@ _EXPLANATIONS = {
     "unsupported protocol": "no TLS version that both sides allow",
     "alert protocol version": "no TLS version that both sides allow",
     "no shared cipher": "no cipher that both sides allow",
+    "no suitable key share": "no group for the exchange of keys that both sides allow",
+    "no shared group": "no group for the exchange of keys that both sides allow",
 }
 
 

@@ -27,6 +27,25 @@ def client_hello() -> bytes:
     return outgoing.read()
 
 
+def changed_hello(replaced: dict[int, bytes]) -> bytes:
+    """A ClientHello with other contents of some extensions, by their numbers."""
+    body = client_hello()[5 + 4 :]
+    at = 34  # behind version and random
+    at += 1 + body[at]
+    at += 2 + int.from_bytes(body[at : at + 2])
+    at += 1 + body[at]
+    head, extensions, changed = body[:at], body[at + 2 :], b""
+    while extensions:
+        number, size = int.from_bytes(extensions[:2]), int.from_bytes(extensions[2:4])
+        content = replaced.get(number, extensions[4 : 4 + size])
+        changed += number.to_bytes(2) + len(content).to_bytes(2) + content
+        extensions = extensions[4 + size :]
+    body = head + len(changed).to_bytes(2) + changed
+    message = b"\x01" + len(body).to_bytes(3) + body
+    parts = [message[start : start + 16384] for start in range(0, len(message), 16384)]
+    return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in parts)
+
+
 def still_open(sockets: list[socket.socket]) -> int:
     """How many the other end has not closed; what it sends is thrown away."""
     poll = select.poll()
