@@ -26,6 +26,7 @@ from isthmus_router.amqp.logins import Logins
 from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.sockets.charges import Charges, Rota, client_of
 from isthmus_router.amqp.sockets.poller import Poller
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
 from isthmus_router.core.model import Connection, Link
@@ -49,8 +50,8 @@ TURN_SECONDS = 0.004
 """For the events of all connections together, and for the steps of long work, before other things get their turn. An
 event is never left half done."""
 LEAST_SLICE_SECONDS = 0.0002
-"""For the events of one connection, before the turn of the next one. A connection that has just been read has it even
-when the others have used up the turn."""
+"""For the events of one connection, before the turn of the next one. Connections that have just been read have it until
+the turn has lasted twice as long as planned. The others wait for the next turn."""
 LEAST_LEFT = 0.25
 """Part of a turn for the connections with events that are left of earlier turns."""
 
@@ -71,6 +72,8 @@ class Driver:
         self._slice_seconds = LEAST_SLICE_SECONDS
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
+        self._charges = Charges()
+        self._rota = Rota()
         self._unfinished: dict[AmqpConnection, None] = {}
         """Connections with events that wait for the next turn, in the order of their turns."""
         self._jobs: deque[Iterator[None]] = deque()
@@ -193,31 +196,49 @@ class Driver:
         left of earlier turns.
         """
         self._links_to_forget = MANY_LINKS
+        longest = 2 * self.turn_seconds
+        begun = time.monotonic()
         for _ in range(ROUNDS):
             self._read_clock()
             self._turn_ends = 0.0
             left = len(self._unfinished)
-            if self.poller.read():
+            if self.poller.read(longest):
                 self.flush()
             elif not left:
                 return
             if left:
                 self._go_on(left)
                 self.flush()
-            if self._unfinished:
+            if self._unfinished or time.monotonic() - begun >= longest:
                 return
 
     def _go_on(self, count: int) -> None:
         """Deal with events of the first `count` connections that have some left, until the turn ends. Those that are
-        not reached are the first ones of the next turn."""
+        not reached are the first ones of the next turn.
+
+        Connections whose events are costly come last, but one of them has its turn in any case.
+        """
         now = time.monotonic()
         end = max(self._turn_ends or now + self.turn_seconds, now + self.turn_seconds * LEAST_LEFT)
         self._turn_ends = now
         self._slice_seconds = max((end - now) / count, LEAST_SLICE_SECONDS)
-        for connection in list(islice(self._unfinished, count)):
+        waiting = list(islice(self._unfinished, count))
+        costly = [connection for connection in waiting if connection.costly]
+        if costly:
+            costly = self._rota.sort(costly, client_of)
+            usual = self._rota.sort((one for one in waiting if not one.costly), client_of)
+            waiting = [costly[0], *usual, *costly[1:]]
+        else:
+            self._rota.forget()
+        self._charges.begin_round()
+        for connection in waiting:
             del self._unfinished[connection]
+            if costly:
+                self._rota.had_turn(client_of(connection))
             connection.go_on()
-            if time.monotonic() >= end:
+            before, now = now, time.monotonic()
+            self._charges.charge(connection, now - before)
+            if now >= end:
                 break
         self._turn_ends, self._slice_seconds = end, LEAST_SLICE_SECONDS
         if self._unfinished:  # those that had their turn may all have finished, and asked for no other one

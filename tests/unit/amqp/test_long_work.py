@@ -86,6 +86,8 @@ def test_work_after_work_has_its_turn(driver: Driver, loop: Loop) -> None:
 
 def test_connections_that_wait_have_one_turn_in_a_round(driver: Driver, loop: Loop) -> None:
     class Waiting:
+        costly = 0
+
         def go_on(self) -> None:
             driver.postpone(self)  # type: ignore[arg-type]
 

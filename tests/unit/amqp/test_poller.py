@@ -1,11 +1,15 @@
-"""A round of reading deals with few connections that have not opened, and with every one that has."""
+"""Which connections have their turns in a round of reading, and in which order."""
 
 from __future__ import annotations
 
 import select
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
-from tests.unit.amqp.rig import End, Rig
+from tests.unit.amqp.rig import End, Peer, Rig
 
+from isthmus_router.amqp.sockets import charges
 from isthmus_router.amqp.sockets.limits import MOST_OPENING
 from isthmus_router.core.roles import Role
 
@@ -70,3 +74,87 @@ def test_who_has_waited_longest_is_next(rig: Rig) -> None:
         rig.driver.poller.read()
     assert not quiet.waits
     assert not any(stranger.router_side.closed for stranger in found)
+
+
+CLIENTS = 6
+
+
+def attaching(rig: Rig, whose: list[str]) -> list[Peer]:
+    """Connections of these clients, each of which attaches a link."""
+    peers = [rig.connect(Role.NORMAL) for _ in whose]
+    names = {peer.router_side: name for peer, name in zip(peers, whose, strict=True)}
+    with patch.object(charges, "client_of", names.__getitem__):
+        rig.settle_down()
+    for peer in peers:
+        peer.session.sender("s").open()
+        peer.socket.send(peer.transport.peek(peer.transport.pending()))
+        peer.transport.pop(peer.transport.pending())
+    return peers
+
+
+def attached(peers: list[Peer]) -> list[int]:
+    """Which of them have had their turn."""
+    return [number for number, peer in enumerate(peers) if peer.router_side.links]
+
+
+def test_a_round_ends_when_its_time_is_over(rig: Rig) -> None:
+    """Each of those that wait has its turn in one of the next rounds."""
+    peers = attaching(rig, ["a"] * CLIENTS)
+    for number in range(1, 1 + CLIENTS):
+        assert rig.driver.poller.read(0.0) == 1
+        assert len(attached(peers)) == number
+    assert rig.driver.poller.read(0.0) == 0
+
+
+def test_costly_connections_come_last_and_have_a_part_of_each_round(rig: Rig) -> None:
+    peers = attaching(rig, ["a"] * CLIENTS)
+    for peer in peers[:3]:
+        peer.router_side.costly = 1
+    for number in range(1, 4):
+        assert rig.driver.poller.read(0.0) == 2
+        assert len(attached(peers[3:])) == len(attached(peers[:3])) == number
+
+
+def test_clients_take_turns_however_many_connections_they_have(rig: Rig) -> None:
+    peers = attaching(rig, ["a"] * CLIENTS + ["b"])
+    other = peers.pop()
+    for _ in range(3):
+        assert rig.driver.poller.read(0.0) == 1
+    assert attached([other]) == [0]
+    assert len(attached(peers)) == 2
+
+
+class Clocks:
+    """Elapsed time and CPU time."""
+
+    def __init__(self) -> None:
+        self.now = self.used = 0.0
+        self.charges = charges.Charges(lambda: self.now, lambda: self.used)
+
+    def turn(self, side: SimpleNamespace, elapsed: float, used: float) -> None:
+        """A connection has its turn, which takes so many seconds."""
+        self.now += elapsed
+        self.used += used
+        self.charges.charge(cast("Any", side), elapsed)
+
+
+def test_a_connection_is_costly_until_its_turns_have_been_short_for_a_while() -> None:
+    clocks, costly, usual = Clocks(), SimpleNamespace(costly=0), SimpleNamespace(costly=0)
+    for _ in range(2):
+        clocks.charges.begin_round()
+        clocks.turn(usual, 0.0001, 0.0001)
+        clocks.turn(costly, 0.001, 0.001)
+    assert (costly.costly, usual.costly) == (charges.COSTLY_TURNS, 0)
+    for _ in range(charges.COSTLY_TURNS):
+        assert costly.costly
+        clocks.charges.begin_round()
+        clocks.turn(costly, 0.0001, 0.0001)
+    assert not costly.costly
+
+
+def test_time_that_another_process_had_does_not_count() -> None:
+    clocks, side = Clocks(), SimpleNamespace(costly=0)
+    for _ in range(3):
+        clocks.charges.begin_round()
+        clocks.turn(side, 0.01, 0.0001)
+    assert not side.costly

@@ -17,6 +17,7 @@ class ConnectionState:
         "after_write",
         "closed",
         "collector",
+        "costly",
         "dirty",
         "fd",
         "fresh_sessions",
@@ -41,6 +42,8 @@ class ConnectionState:
         """Bytes that each session may have waiting, whatever the others have (`Outgoing`)."""
         self.outgoing_shut_in = 0
         """Deliveries that each session may have waiting though the peer's window is too small for them."""
+        self.costly = 0
+        """For so many turns, it comes after connections with 0: one of its last turns has taken long (`charges`)."""
         self.dirty = False
         """There may be something to write; it is in the driver's list."""
         self.stirred = False

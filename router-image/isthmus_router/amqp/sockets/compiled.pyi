@@ -33,11 +33,13 @@ class Poller:
     def remove(self, connection: AmqpConnection) -> None:
         """Do not touch it any more; before its socket is closed. It may be one that is not there."""
 
-    def read(self) -> int:
+    def read(self, seconds: float = ...) -> int:
         """Give the engine what has arrived, without waiting, and have the connections deal with it.
 
-        Of those that have not opened, at most `MOST_OPENING` are read, beginning with the one that has waited longest.
-        The number of connections for which there was something.
+        When so many seconds are over, the others wait for the next round; first come those that have waited longest.
+        Connections whose events are costly (`charges.py`), and those that have not opened, have a part of the time of
+        their own: at least one of them is read. Of those that have not opened, at most `MOST_OPENING` are read.
+        The number of connections that were read, or may be written again.
         """
 
     def write(self, connections: Sequence[AmqpConnection]) -> None:

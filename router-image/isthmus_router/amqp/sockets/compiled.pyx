@@ -9,6 +9,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID, clock_gettime, clockid_t, timespec
 from cpython.dict cimport PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -22,7 +23,7 @@ import os
 
 from isthmus_router.amqp.kernel.handles import written
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.amqp.sockets import dispositions, layers, limits, outcome, pieces
+from isthmus_router.amqp.sockets import charges, dispositions, layers, limits, outcome, pieces
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
@@ -76,6 +77,7 @@ check_pointer()
 cdef Py_ssize_t state_after_write = offset(ConnectionState, "after_write")
 cdef Py_ssize_t state_closed = offset(ConnectionState, "closed")
 cdef Py_ssize_t state_collector = offset(ConnectionState, "collector")
+cdef Py_ssize_t state_costly = offset(ConnectionState, "costly")
 cdef Py_ssize_t state_dirty = offset(ConnectionState, "dirty")
 cdef Py_ssize_t state_fd = offset(ConnectionState, "fd")
 cdef Py_ssize_t state_fresh_sessions = offset(ConnectionState, "fresh_sessions")
@@ -90,7 +92,7 @@ cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
 
 cdef enum:
     READ_BYTES = 64 * 1024
-    AT_ONCE = 256
+    AT_ONCE = 1024
     MOST_HELD = 64  # of those at once, where as many sockets have something
     PN_EOS = -1
     WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
@@ -116,7 +118,16 @@ cdef object _true = True
 cdef object _false = False
 cdef PyObject *TRUE = <PyObject *>_true
 
+cdef object _zero = 0
+cdef PyObject *ZERO = <PyObject *>_zero
+
 cdef int MOST_OPENING = limits.MOST_OPENING
+cdef int TOGETHER = limits.TOGETHER
+cdef double PART_OF_USUAL = limits.PART_OF_USUAL
+cdef double COSTLY_SECONDS = charges.COSTLY_SECONDS
+cdef Py_ssize_t MOST_CLIENTS = charges.MOST_CLIENTS
+cdef int WATCHED_ROUNDS = charges.WATCHED_ROUNDS
+cdef object COSTLY_TURNS = charges.COSTLY_TURNS
 
 cdef int WRITTEN = outcome.WRITTEN
 cdef int BLOCKED = outcome.BLOCKED
@@ -171,6 +182,9 @@ cdef struct Socket:
     ssize_t outcome
     size_t moved
     bint ended  # the engine reads no more
+    double spent  # seconds, for reading it
+    uint64_t due  # round since which it waits, or 0
+    uint64_t rank  # in the order of a round
 
 cdef struct Job:
     Socket *sockets  # by descriptor
@@ -370,6 +384,19 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
             return
 
 
+cdef inline double _clock(clockid_t kind) noexcept nogil:
+    cdef timespec now
+    clock_gettime(kind, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
+cdef void _read_timed(void *context, size_t item, int thread) noexcept nogil:
+    cdef Job *job = <Job *>context
+    cdef double begun = _clock(CLOCK_MONOTONIC)
+    _read(context, item, thread)
+    job.sockets[job.descriptors[item]].spent = _clock(CLOCK_MONOTONIC) - begun
+
+
 cdef void _write(void *context, size_t item, int thread) noexcept nogil:
     cdef Job *job = <Job *>context
     cdef Socket *sock = &job.sockets[job.descriptors[item]]
@@ -411,6 +438,13 @@ cdef class Poller:
     cdef bint woken
     cdef uint64_t round
     cdef size_t heavy  # sockets
+    cdef dict clients  # whose the open connections are, by descriptor
+    cdef dict latest  # this and the next one as in `charges.Rota`
+    cdef uint64_t number
+    cdef bint left  # in the last round not all were read
+    cdef int watched  # rounds in which CPU time is measured yet; this and the next two as in `charges.Charges`
+    cdef double used
+    cdef double short
     cdef size_t read_lately  # bytes per connection
     cdef size_t written_lately
 
@@ -421,6 +455,8 @@ cdef class Poller:
         self.epoll = -1
         self.ready = -1
         self.held = {}
+        self.clients = {}
+        self.latest = {}
         self.capacity = 0
         self.connections = {}
         self.threads = max(1, min(threads, len(os.sched_getaffinity(0))))
@@ -500,6 +536,7 @@ cdef class Poller:
     def share(self, connection):
         if connection.fd in self.connections:
             self.job.sockets[<int>connection.fd].shared = True
+            self.clients[connection.fd] = charges.client_of(connection)
 
     def limit(self, connection, size_t size):
         if connection.fd in self.connections:
@@ -536,6 +573,7 @@ cdef class Poller:
             _remove_gate(&self.job.sockets[<int>connection.fd])
             self._at_ease(&self.job.sockets[<int>connection.fd])
             del self.connections[connection.fd]
+            self.clients.pop(connection.fd, None)
 
     cdef int _due(self, epoll_event *ready) except -1:
         """Collect the descriptors of those with something to read, or that may be written again; how many there are."""
@@ -588,7 +626,6 @@ cdef class Poller:
                         least = index
             sock = &self.job.sockets[waiting[least]]
             waiting[least] = waiting[chosen]
-            sock.latest = self.round
             self.job.descriptors[kept] = sock.fd
             kept += 1
         return kept
@@ -599,21 +636,196 @@ cdef class Poller:
             sock.heavy = False
             self.heavy -= 1
 
-    def read(self):
+    def read(self, double seconds=-1):
         cdef epoll_event ready[AT_ONCE]
-        cdef int count, index
+        cdef int order[AT_ONCE]
+        cdef int count, index, usual
+        cdef int done = 0
+        cdef double begun
         cdef Socket *sock
-        cdef list found
+        cdef list connections = []
         count = self._due(ready)
         if count == 0:
             return 0
         count = self._choose(count)
+        if count == 1:  # nothing else can come in between
+            sock = &self.job.sockets[self.job.descriptors[0]]
+            sock.latest = self.round
+            self._read_some(_read, self.job.descriptors, 1)
+            self._has_read(<object>sock.connection, sock.outcome, sock.ended, sock.events)
+            return 1
+        begun = _clock(CLOCK_MONOTONIC)
+        self._begin_round()
+        usual = self._sort(order, count)
         for index in range(count):
-            sock = &self.job.sockets[self.job.descriptors[index]]
+            connections.append(<object>self.job.sockets[order[index]].connection)
+        done = self._serve(connections, order, 0, usual, begun, seconds * PART_OF_USUAL)
+        self.left = done < usual
+        done += self._serve(connections, order, usual, count, begun, seconds)
+        self.left = self.left or done < count
+        return done
+
+    cdef int _sort(self, int *order, int count) except -1:
+        """Put the first `count` descriptors into the order in which they have their turns; how many of them are usual
+        ones, which come before the costly ones."""
+        cdef int index, fd
+        cdef int usual = 0
+        cdef int found = 0
+        cdef int costly[AT_ONCE]
+        cdef Socket *sock
+        for index in range(count):
+            fd = self.job.descriptors[index]
+            sock = &self.job.sockets[fd]
+            if sock.due == 0:
+                sock.due = self.round
+            if sock.shared and get(sock.connection, state_costly) == ZERO:
+                order[usual] = fd
+                usual += 1
+            else:
+                costly[found] = fd
+                found += 1
+        for index in range(found):
+            order[usual + index] = costly[index]
+        if self.left:
+            self._take_turns(order, usual)
+            self._take_turns(order + usual, found)
+        else:
+            self.latest.clear()
+        return usual
+
+    cdef int _take_turns(self, int *order, int count) except -1:
+        """Of each client, the connections come in the order in which they wait. Clients come as in `Rota.sort`."""
+        cdef int index, fd
+        cdef dict taken = {}
+        for index in range(count):
+            self.job.sockets[order[index]].rank = self.job.sockets[order[index]].due
+        self._sort_by_rank(order, count)
+        for index in range(count):
+            fd = order[index]
+            client = self.clients.get(fd)
+            number = taken.get(client, 0)
+            taken[client] = number + 1
+            self.job.sockets[fd].rank = <uint64_t>number << 48 | <uint64_t>self.latest.get(client, 0)
+        self._sort_by_rank(order, count)
+        return 0
+
+    cdef int _had_turn(self, int fd) except -1:
+        """As `Rota.had_turn`."""
+        self.number += 1
+        self.latest[self.clients.get(fd)] = self.number
+        if len(self.latest) > MOST_CLIENTS:
+            self.latest.clear()
+        return 0
+
+    cdef void _sort_by_rank(self, int *order, int count) noexcept:
+        """By merging, as much is in order already."""
+        cdef int spare[AT_ONCE]
+        cdef int width = 1
+        cdef int begin, middle, end, left, right, place
+        while width < count:
+            begin = 0
+            while begin + width < count:
+                middle = begin + width
+                end = min(middle + width, count)
+                if self.job.sockets[order[middle]].rank < self.job.sockets[order[middle - 1]].rank:
+                    left, right = begin, middle
+                    for place in range(begin, end):
+                        if right == end or (
+                            left < middle
+                            and self.job.sockets[order[left]].rank <= self.job.sockets[order[right]].rank
+                        ):
+                            spare[place] = order[left]
+                            left += 1
+                        else:
+                            spare[place] = order[right]
+                            right += 1
+                    for place in range(begin, end):
+                        order[place] = spare[place]
+                begin = end
+            width *= 2
+
+    cdef int _serve(
+        self, list connections, int *order, int first, int end, double begun, double seconds
+    ) except -1:
+        """As `Poller._serve`."""
+        cdef int index, count, at
+        cdef int served = 0
+        cdef int fds[AT_ONCE]
+        cdef Socket *sock
+        cdef double now, before
+        cdef list found
+        cdef int together = self.threads * TOGETHER if self.threads > 1 else 1
+        at = first
+        while at < end:
+            count = 0
+            for index in range(at, min(at + together, end)):
+                # One of those before may have ended it, or have changed what is wanted of it.
+                if self.connections.get(order[index]) is connections[index]:
+                    sock = &self.job.sockets[order[index]]
+                    if not sock.watched & EPOLLIN:
+                        sock.events &= ~EPOLLIN if sock.watched else 0
+                    sock.due = 0
+                    sock.latest = self.round
+                    if self.left:
+                        self._had_turn(sock.fd)
+                    fds[count] = order[index]
+                    count += 1
+            served += min(at + together, end) - at
+            at += together
+            if count:
+                self._read_some(_read_timed, fds, count)
+                found = []
+                for index in range(count):
+                    sock = &self.job.sockets[fds[index]]
+                    self.short += sock.spent
+                    found.append((<object>sock.connection, sock.outcome, sock.ended, sock.events, sock.spent))
+                before = _clock(CLOCK_MONOTONIC)
+                for connection, result, ended, events, spent in found:
+                    self._has_read(connection, result, ended, events)
+                    now = _clock(CLOCK_MONOTONIC)
+                    self._charge(connection, now - before, spent)
+                    before = now
+            if 0 <= seconds <= _clock(CLOCK_MONOTONIC) - begun:
+                break
+        return served
+
+    cdef void _begin_round(self) noexcept:
+        """As `Charges.begin_round`."""
+        if self.watched:
+            self.watched -= 1
+            self.used = _clock(CLOCK_THREAD_CPUTIME_ID)
+            self.short = 0
+
+    cdef int _charge(self, connection, double elapsed, double before) except -1:
+        """As `Charges.charge`."""
+        cdef double used, spent
+        cdef bint long = False
+        cdef PyObject *costly
+        if elapsed + before < COSTLY_SECONDS:
+            self.short += elapsed
+        else:
+            used = _clock(CLOCK_THREAD_CPUTIME_ID)
+            spent = used - self.used - self.short + before
+            long = self.watched > 0 and spent >= COSTLY_SECONDS
+            self.watched, self.used, self.short = WATCHED_ROUNDS, used, 0
+        costly = get(<PyObject *>connection, state_costly)
+        if long:
+            put(<PyObject *>connection, state_costly, COSTLY_TURNS)
+        elif costly != ZERO:
+            put(<PyObject *>connection, state_costly, <object>costly - 1)
+        return 0
+
+    cdef int _read_some(self, pool_task task, int *order, int count) except -1:
+        """Give the engine what has arrived for the first `count` connections of an order."""
+        cdef int index
+        cdef Socket *sock
+        for index in range(count):
+            self.job.descriptors[index] = order[index]
+            sock = &self.job.sockets[order[index]]
             if sock.events & ~EPOLLOUT:
                 self._at_ease(sock)
         self.job.heavy = self.heavy
-        self.read_lately = self._run(_read, count, self.read_lately)
+        self.read_lately = self._run(task, count, self.read_lately)
         for index in range(count):
             sock = &self.job.sockets[self.job.descriptors[index]]
             self.heavy += sock.heavy
@@ -623,17 +835,7 @@ cdef class Poller:
                     self.held[sock.fd] = None  # the last one to have its turn again
         if self.held or self.woken:
             self._wake()
-        if count == 1:  # nothing else can come in between
-            sock = &self.job.sockets[self.job.descriptors[0]]
-            self._has_read(<object>sock.connection, sock.outcome, sock.ended, sock.events)
-            return 1
-        found = []
-        for index in range(count):
-            sock = &self.job.sockets[self.job.descriptors[index]]
-            found.append((<object>sock.connection, sock.outcome, sock.ended, sock.events))
-        for connection, result, ended, events in found:
-            self._has_read(connection, result, ended, events)
-        return count
+        return 0
 
     cdef int _has_read(self, connection, ssize_t outcome, bint ended, uint32_t events) except -1:
         """As `AmqpConnection.has_read`, which is called when more is to be done than to forward."""

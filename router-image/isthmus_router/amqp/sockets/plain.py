@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.sockets import charges
+from isthmus_router.amqp.sockets.charges import Charges, Rota
 from isthmus_router.amqp.sockets.layers import NO_BYTES, Gate, place_for_gate
-from isthmus_router.amqp.sockets.limits import MOST_OPENING
+from isthmus_router.amqp.sockets.limits import MOST_OPENING, PART_OF_USUAL
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, REFUSED, UNREAD, WRITTEN
 from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, GATED_PIECE, READ_BYTES, Intake
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.kernel.forward import Forwarder
 
-AT_ONCE = 256
+AT_ONCE = 1024
 
 
 class Poller:
@@ -43,6 +46,14 @@ class Poller:
         self._woken = False
         self._heavy: set[int] = set()
         """Connections that have made many events in their last turn."""
+        self._charges = Charges()
+        self._clients: dict[int, Hashable] = {}
+        """Whose the open connections are."""
+        self._rota = Rota()
+        self._left = False
+        """In the last round not all were read."""
+        self._due_since: dict[int, int] = {}
+        """Connections that wait: the round since which each does."""
         self._buffer = ffi.new("char[]", READ_BYTES)
         self._view = memoryview(ffi.buffer(self._buffer))
 
@@ -68,6 +79,7 @@ class Poller:
     def share(self, connection: AmqpConnection) -> None:
         if self._connections.get(connection.fd) is connection:
             self._opening.pop(connection.fd, None)
+            self._clients[connection.fd] = charges.client_of(connection)
 
     def watch(self, connection: AmqpConnection, *, reading: bool, writing: bool) -> None:
         wanted = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
@@ -104,24 +116,63 @@ class Poller:
             self._opening.pop(connection.fd, None)
             del self._limits[connection.fd], self._intakes[connection.fd]
             self._heavy.discard(connection.fd)
+            self._due_since.pop(connection.fd, None)
+            self._clients.pop(connection.fd, None)
 
-    def read(self) -> int:
-        found = [
-            (
-                self._connections[fd],
-                self._read(self._connections[fd]) if events & ~select.EPOLLOUT else -errno.EAGAIN,
-                events & select.EPOLLOUT,
-            )
-            for fd, events in self._choose(self._due())
-        ]
-        if self._held or self._woken:
-            self._wake()
-        for connection, outcome, writable in found:
+    def read(self, seconds: float = math.inf) -> int:
+        usual, others = self._sort(self._choose(self._due()))
+        begun = self._charges.clock()
+        self._charges.begin_round()
+        served = self._serve(usual, begun + seconds * PART_OF_USUAL)
+        self._left = served < len(usual)
+        some = self._serve(others, begun + seconds)
+        self._left = self._left or some < len(others)
+        return served + some
+
+    def _sort(
+        self, ready: list[tuple[int, int]]
+    ) -> tuple[list[tuple[AmqpConnection, int]], list[tuple[AmqpConnection, int]]]:
+        """Usual connections, and those that are costly or not open, in the order in which they have their turns."""
+        for fd, _ in ready:
+            self._due_since.setdefault(fd, self._round)
+        if self._left:
+            ready.sort(key=lambda found: self._due_since[found[0]])
+            ready = self._rota.sort(ready, lambda found: self._clients.get(found[0]))
+        else:
+            self._rota.forget()
+        usual: list[tuple[AmqpConnection, int]] = []
+        others: list[tuple[AmqpConnection, int]] = []
+        for fd, events in ready:
+            connection = self._connections[fd]
+            (others if connection.costly or fd in self._opening else usual).append((connection, events))
+        return usual, others
+
+    def _serve(self, order: list[tuple[AmqpConnection, int]], end: float) -> int:
+        """Read one after the other and deal with its events, until `end`; how many have had their turn."""
+        for served, (connection, events) in enumerate(order, 1):
+            fd = connection.fd
+            if self._connections.get(fd) is not connection:
+                continue  # one of those before has ended it
+            self._due_since.pop(fd, None)
+            if self._left:
+                self._rota.had_turn(self._clients.get(fd))
+            if fd in self._opening:
+                self._opening[fd] = self._round
+            begun = self._charges.clock()
+            outcome = -errno.EAGAIN
+            if events & ~select.EPOLLOUT and self._watched[fd]:
+                outcome = self._read(connection)
+            if self._held or self._woken:
+                self._wake()
             connection.has_read(outcome)
-            if writable:
+            if events & select.EPOLLOUT:
                 connection.writable = True
                 connection.driver.touch(connection)
-        return len(found)
+            now = self._charges.clock()
+            self._charges.charge(connection, now - begun)
+            if now >= end:
+                return served
+        return len(order)
 
     def _due(self) -> list[tuple[int, int]]:
         """Connections with something to read, or that may be written again, and the kinds of events."""
@@ -144,10 +195,7 @@ class Poller:
         waiting = [found for found in ready if found[0] in opening]
         if len(waiting) > MOST_OPENING:
             waiting.sort(key=lambda found: opening[found[0]])
-        for fd, events in waiting[:MOST_OPENING]:
-            opening[fd] = self._round
-            chosen.append((fd, events))
-        return chosen
+        return chosen + waiting[:MOST_OPENING]
 
     def _read(self, connection: AmqpConnection) -> int:
         fd = connection.fd
