@@ -77,7 +77,7 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     for sentence in require_features():
         log.warning(sentence)
     await process.start()
-    FullCollections(loop, lambda: process.driver.finished)
+    FullCollections(loop, lambda: process.driver.freed)
     log.info("router started", extra={"id": process.core.id, "mode": configuration.router.mode.value})
     watcher = ConfigWatcher(
         path,

@@ -24,7 +24,7 @@ DUE_COLLECTIONS = 3
 """Collections of the middle generation after which a full one is due. It examines about 25,000 new objects, in 10
 milliseconds. After 10, as is usual in Python, there are four times as many."""
 DUE_CONNECTIONS = 256
-"""Connections that have ended, after which their memory is given back to the system."""
+"""Connections that have ended, after which their memory is given back to the system; fewer if they had much."""
 _NEVER = 2**31 - 1
 
 _trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
@@ -35,7 +35,7 @@ class FullCollections:
     """Those of this process, from now on. Memory is given back to the system in the same share of the time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, finished: Callable[[], int]) -> None:
-        """`finished`: how many connections have ended so far."""
+        """`finished`: how many connections have ended so far. One that had much memory counts more."""
         self._loop = loop
         self._finished = finished
         self._known = finished()

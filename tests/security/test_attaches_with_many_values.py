@@ -10,10 +10,11 @@ from tests.integration.support.routers import Router, Routers, eventually
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, begin, opening
 
+from isthmus_router.amqp.checked import MOST_ITEMS_OF_CLIENT
 from isthmus_router.message.types import Array, Described, Symbol, UInt, ULong
 
 LINKS = 300
-VALUES = 1000
+VALUES, TOO_MANY = MOST_ITEMS_OF_CLIENT - 5, 1000
 AT_ONCE = 25
 MOST_BYTES_OF_A_LINK = 40_000
 """An ordinary one takes 5,500, and the values are retained as they came."""
@@ -21,15 +22,15 @@ NAMES, LENGTH = 4000, 15_000
 MOST_BYTES_OF_NAMES = 110 * 2**20
 
 
-def capabilities() -> tuple[list[Any], list[Any]]:
+def capabilities(values: int = VALUES) -> tuple[list[Any], list[Any]]:
     """Fields of source and target with many symbols, which differ."""
-    many = Array(Symbol, tuple(Symbol(f"{number:03}") for number in range(VALUES)))
+    many = Array(Symbol, tuple(Symbol(f"{number:03}") for number in range(values)))
     return ["x", *[None] * 9, many], [None, *[None] * 5, many]
 
 
-def filters() -> tuple[list[Any], list[Any]]:
+def filters(values: int = VALUES) -> tuple[list[Any], list[Any]]:
     """Fields of a source whose filter and outcomes are many nulls."""
-    return ["x", *[None] * 6, [None] * VALUES, None, [None] * VALUES], []
+    return ["x", *[None] * 6, [None] * values, None, [None] * values], []
 
 
 def attach(handle: int, source: list[Any], target: list[Any], name: str | None = None) -> bytes:
@@ -59,8 +60,20 @@ def test_links_with_many_values(attacked: Router, termini: tuple[list[Any], list
     assert grown < LINKS * MOST_BYTES_OF_A_LINK
 
 
+@pytest.mark.parametrize(
+    "termini", [capabilities(TOO_MANY), filters(TOO_MANY)], ids=["capabilities", "filters"]
+)
+def test_links_with_too_many_values(attacked: Router, termini: tuple[list[Any], list[Any]]) -> None:
+    links = attacked.metric("links_attached_total")
+    with Flood(attacked.port) as flood:
+        flood.send(opening(), begin(), attach(0, *termini))
+        assert flood.closed.wait(60)
+        assert b"amqp:decode-error" in flood.tail
+    assert attacked.metric("links_attached_total") == links
+
+
 def test_links_with_long_names(attacked: Router) -> None:
-    """Sixty megabytes of names, of which the router accepts sixteen."""
+    """Sixty megabytes of names, of which the router accepts one."""
     with Canary(attacked) as canary, Flood(attacked.port) as flood:
         flood.send(opening(), begin())
         before = attacked.memory()

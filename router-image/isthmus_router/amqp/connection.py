@@ -58,6 +58,8 @@ MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
 FEW_FRAMES = 1000
 """A connection with no more of them has few links and deliveries. A thread frees others, which may take 0.1 s."""
+LARGE_BYTES = 64 * 1024
+"""Of names, addresses and values of attaches: as many are as one more connection when its memory is given back."""
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
 
 _LOCAL_ACTIVE = 2
@@ -635,6 +637,7 @@ class AmqpConnection(ConnectionState):
         They refer to it, so that all would wait for a full collection of garbage.
         """
         self.remains.connection_freed()
+        self.driver.freed += 1 + self.sessions.most_bytes_of_peer // LARGE_BYTES
         self.driver.flush()
         del (
             self.detached,

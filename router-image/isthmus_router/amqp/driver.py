@@ -89,8 +89,8 @@ class Driver:
         self._link_ids = count(1)
         self.heartbeats = Heartbeats(self)
         self.activity = ActivityMonitor()
-        self.finished = 0
-        """Connections that have ended so far."""
+        self.freed = 0
+        """Connections whose memory the engine has given back so far. One counts more if its attaches were large."""
         self._routed = RoutedAttaches(self)
         self.route_link = self._routed.route
         self.answer_routed = self._routed.answer
@@ -171,7 +171,6 @@ class Driver:
     def connection_finished(self, connection: AmqpConnection) -> None:
         """The connection's socket is closed."""
         self.connections.pop(connection.id, None)
-        self.finished += 1
 
     def release(self, connection: AmqpConnection) -> None:
         """The connection no longer counts as one."""

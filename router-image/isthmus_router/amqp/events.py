@@ -12,6 +12,8 @@ from cproton_ffi import lib
 
 from isthmus_router.amqp.checked import (
     LONG_TAG,
+    MOST_ITEMS,
+    MOST_ITEMS_OF_CLIENT,
     MOST_TAG_BYTES,
     check_state,
     condition_of,
@@ -461,9 +463,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if not connection.sessions.has_begun(session):
         connection.break_off(SESSION_TWICE)
         return
+    of_router = connection.settings.role.is_between_routers
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
-        source, target, _ = read_attach(pn)
+        source, target, _ = read_attach(pn, of_router=of_router)
         if own.routed:
             own.source, own.target = source, target
             own.on_answered(own)  # type: ignore[misc]
@@ -492,7 +495,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if too_many is not None and excess > REFUSED_LINKS:
         connection.close(too_many)
         return
-    source, target, size = read_attach(pn)
+    source, target, size = read_attach(pn, of_router=of_router)
     too_large = connection.sessions.attach_read(session, pn, size)
     if too_large is not None and connection.sessions.has_refused_too_much():
         connection.close(too_large)
@@ -590,7 +593,9 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     link = connection.links.get(pn)
     if link is not None and not _may_go(connection, link):
         return AGAIN
-    condition = condition_of(lib.pn_link_remote_condition(pn))
+    of_router = connection.settings.role.is_between_routers
+    most = MOST_ITEMS if of_router else MOST_ITEMS_OF_CLIENT
+    condition = condition_of(lib.pn_link_remote_condition(pn), most_items=most)
     if link is not None and link.on_detached is not None:
         closed = lib.pn_event_type(event) == lib.PN_LINK_REMOTE_CLOSE
         connection.driver.forwarder.routed.detached(

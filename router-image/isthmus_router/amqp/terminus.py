@@ -6,7 +6,14 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.checked import copy_terminus, data_size, read_data, read_text
+from isthmus_router.amqp.checked import (
+    MOST_ITEMS,
+    MOST_ITEMS_OF_CLIENT,
+    copy_terminus,
+    data_size,
+    read_data,
+    read_text,
+)
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.core.terms import NO_CAPABILITIES, Terminus, known_capabilities
 from isthmus_router.message.types import Array, Described, Symbol, ULong
@@ -30,17 +37,24 @@ MOST_LINK_PROPERTIES = 100
 """Values in the properties of a link. The engine keeps them decoded as long as the link is there, 72 bytes for each."""
 
 
-def read_attach(pn: Pointer) -> tuple[Terminus, Terminus, int]:
+def read_attach(pn: Pointer, *, of_router: bool) -> tuple[Terminus, Terminus, int]:
     """Return source, target and size of an attach that the peer of a link has sent.
 
-    The size is that of its names and values in bytes. DecodeError if a part is not valid.
+    The size is that of its names and values in bytes. DecodeError if a part is not valid. `of_router`: the peer is a
+    router or an edge, and may pass on the values of others.
     """
     properties = lib.pn_link_remote_properties(pn)
     read_data(properties, MOST_LINK_PROPERTIES)
-    source = _read_terminus(lib.pn_link_remote_source(pn), _source)
-    target = _read_terminus(lib.pn_link_remote_target(pn), _target)
+    most = MOST_ITEMS if of_router else MOST_ITEMS_OF_CLIENT
+    source = _read_terminus(lib.pn_link_remote_source(pn), _source, most)
+    target = _read_terminus(lib.pn_link_remote_target(pn), _target, most)
     size = size_of_link(pn) + data_size(properties) + _size_of_parts(_source) + _size_of_parts(_target)
     return source, target, size
+
+
+def name_size(pn: Pointer) -> int:
+    """Bytes of the name of a link."""
+    return len(ffi.string(lib.pn_link_name(pn)))
 
 
 def size_of_link(pn: Pointer) -> int:
@@ -53,13 +67,13 @@ def size_of_link(pn: Pointer) -> int:
     return sum(len(ffi.string(name)) for name in names if name)
 
 
-def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
+def _read_terminus(remote: Pointer, scratch: Pointer, most: int) -> Terminus:
     """The core's view of a remote `pn_terminus_t`. It goes on having bytes, which take less: its copy is decoded."""
     copy_terminus(remote, scratch)
-    capabilities = read_data(lib.pn_terminus_capabilities(scratch))
-    properties = read_data(lib.pn_terminus_properties(scratch))
-    read_data(lib.pn_terminus_filter(scratch))
-    read_data(lib.pn_terminus_outcomes(scratch))
+    capabilities = read_data(lib.pn_terminus_capabilities(scratch), most)
+    properties = read_data(lib.pn_terminus_properties(scratch), most)
+    read_data(lib.pn_terminus_filter(scratch), most)
+    read_data(lib.pn_terminus_outcomes(scratch), most)
     kind = lib.pn_terminus_get_type(scratch)
     dynamic = bool(lib.pn_terminus_is_dynamic(scratch))
     node = properties.get(NODE_ADDRESS) if dynamic and isinstance(properties, dict) else None

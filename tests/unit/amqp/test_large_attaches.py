@@ -27,6 +27,7 @@ LARGE: dict[str, tuple[str, list[Any], list[Any], dict[Any, Any] | None]] = {
 @pytest.fixture
 def peer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> RawPeer:
     monkeypatch.setattr(sessions, "MOST_BYTES_OF_CLIENT", MOST * (LONG + 100))
+    monkeypatch.setattr(sessions, "WEIGHT_OF_LONG_NAME", 1)
     peer = RawPeer(rig, "client", Role.NORMAL)
     rig.peers.append(peer)
     rig.settle_down()
@@ -68,6 +69,16 @@ def test_links_beyond_the_bound_are_refused(rig: Rig, peer: RawPeer, large: str)
     attach(peer, 0, large, channel=1)
     rig.settle_down()
     assert attached(peer) == 1
+
+
+def test_long_names_count_more(rig: Rig, peer: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine compares each with that of an attach if they are equally long."""
+    monkeypatch.setattr(sessions, "WEIGHT_OF_LONG_NAME", 5)
+    for handle in range(3):
+        attach(peer, handle, "name")
+    rig.settle_down()
+    assert attached(peer) == 2
+    assert b"amqp:resource-limit-exceeded" in peer.heard
 
 
 def test_a_connection_whose_refused_links_stay_is_closed(rig: Rig, peer: RawPeer) -> None:
