@@ -49,7 +49,7 @@ MOST_BYTES_OF_CLIENT = 16 * 1024 * 1024
 MOST_BYTES_BETWEEN_ROUTERS = 256 * 1024 * 1024
 """Of names, addresses and values of the links that the peer of a connection has attached. The engine and the core
 retain up to six times as much. Further links are refused, and beyond twice as much the connection is closed."""
-LONG_NAME, WEIGHT_OF_LONG_NAME = 256, 16
+LONG_NAME, WEIGHT_OF_LONG_NAME = 128, 16
 """Beyond so many bytes, each byte of the name of a client's link counts so many times. The engine compares the name of
 an attach with those names of its session that are as long: at most a megabyte then, in 0.2 ms."""
 MOST_LATE_ANSWERS, LATE_ANSWERS_PER_SECOND = 1000, 10
