@@ -215,7 +215,8 @@ class Driver:
         """Deal with events of the first `count` connections that have some left, until the turn ends. Those that are
         not reached are the first ones of the next turn.
 
-        Connections whose events are costly come last, but one of them has its turn in any case.
+        Connections whose events are costly come last, but one of them has its turn in any case. If there is too little
+        time for all, clients take turns.
         """
         now = time.monotonic()
         end = max(self._turn_ends or now + self.turn_seconds, now + self.turn_seconds * LEAST_LEFT)
@@ -223,21 +224,24 @@ class Driver:
         self._slice_seconds = max((end - now) / count, LEAST_SLICE_SECONDS)
         waiting = list(islice(self._unfinished, count))
         costly = [connection for connection in waiting if connection.costly]
-        if costly:
+        too_many = bool(costly) or len(waiting) * LEAST_SLICE_SECONDS > self.turn_seconds
+        least = 1
+        if too_many:
             costly = self._rota.sort(costly, client_of)
             usual = self._rota.sort((one for one in waiting if not one.costly), client_of)
-            waiting = [costly[0], *usual, *costly[1:]]
+            waiting = [*usual[:1], *costly[:1], *usual[1:], *costly[1:]]
+            least = 2 if usual and costly else 1
         else:
             self._rota.forget()
         self._charges.begin_round()
-        for connection in waiting:
+        for number, connection in enumerate(waiting, 1):
             del self._unfinished[connection]
-            if costly:
+            if too_many:
                 self._rota.had_turn(client_of(connection))
             connection.go_on()
             before, now = now, time.monotonic()
             self._charges.charge(connection, now - before)
-            if now >= end:
+            if now >= end and number >= least:
                 break
         self._turn_ends, self._slice_seconds = end, LEAST_SLICE_SECONDS
         if self._unfinished:  # those that had their turn may all have finished, and asked for no other one

@@ -86,6 +86,7 @@ def attaching(rig: Rig, whose: list[str]) -> list[Peer]:
     with patch.object(charges, "client_of", names.__getitem__):
         rig.settle_down()
     for peer in peers:
+        peer.router_side.costly = 0  # whatever the machine had to do so far
         peer.session.sender("s").open()
         peer.socket.send(peer.transport.peek(peer.transport.pending()))
         peer.transport.pop(peer.transport.pending())

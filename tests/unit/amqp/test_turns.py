@@ -353,3 +353,33 @@ def test_those_that_a_turn_does_not_reach_have_the_next_one(rig: Rig) -> None:
         for _ in range(10):
             rig.loop.run_until_complete(asyncio.sleep(0))
     assert served == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("costly", [0, 1])
+def test_a_client_with_many_connections_that_wait_leaves_turns_to_others(rig: Rig, costly: int) -> None:
+    """Each turn deals with one connection, or with a usual and a costly one."""
+    served: list[str] = []
+
+    class Waiting:
+        """A connection of a client whose events take a whole turn."""
+
+        def __init__(self, client: str, costly: int) -> None:
+            self.client = client
+            self.costly = costly
+
+        def go_on(self) -> None:
+            served.append(self.client)
+
+    rig.driver.turn_seconds = driver.LEAST_SLICE_SECONDS
+    with (
+        patch.object(driver, "time", SimpleNamespace(monotonic=lambda: float(len(served)))),
+        patch.object(driver, "client_of", lambda connection: connection.client),
+        patch.object(rig.driver, "_charges", SimpleNamespace(begin_round=int, charge=lambda *_: None)),
+    ):
+        for _ in range(30):
+            rig.driver.postpone(Waiting("a", costly))  # type: ignore[arg-type]
+        rig.driver.postpone(Waiting("b", 0))  # type: ignore[arg-type]
+        for _ in range(40):
+            rig.loop.run_until_complete(asyncio.sleep(0))
+    assert len(served) == 31
+    assert "b" in served[:3]
