@@ -27,7 +27,7 @@ from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.memory import much_is_freed
 from isthmus_router.amqp.opening import is_local, name_client, password_hint, prepare_transport, send_open
-from isthmus_router.amqp.sasl import forget_login, watch_login
+from isthmus_router.amqp.sasl import Exchange, end_login, forget_login, has_failed, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.dispositions import COPIES_TOO_MUCH
@@ -160,9 +160,8 @@ class AmqpConnection(ConnectionState):
         self._tls_session = prepare_transport(
             self.transport, self.settings, incoming=self.incoming, local=self._local
         )
-        if self.incoming:
-            watch_login(self.transport, self.driver.logins, self.settings.name, self.peer)
-        else:
+        watch_login(self.transport, Exchange(self))
+        if not self.incoming:
             name_client(self.pn, self.settings)
             send_open(self.pn, self.settings, self.id, self.driver.core)
         lib.pn_transport_bind(self.transport, self.pn)
@@ -183,6 +182,11 @@ class AmqpConnection(ConnectionState):
         tls = self.settings.tls
         lists = self.driver.revocations.get(tls.profile) if tls is not None else None
         return lists is not None and self._tls_session is not None and lists.include_peer(self._tls_session)
+
+    @property
+    def login_has_failed(self) -> bool:
+        """Whether the peer has refused the login, or this router has refused to go on with it."""
+        return has_failed(self.transport)
 
     def misnamed(self) -> str:
         """Why the peer's certificate has none of the `peerNames`; empty when it has one, or any will do."""
@@ -571,6 +575,7 @@ class AmqpConnection(ConnectionState):
             timer.cancel()
         self._timers.clear()
         self.driver.heartbeats.forget(self)
+        end_login(self.transport)
         try:
             self.leave_core()
         except Exception as error:  # the socket must go, and whoever dials it again has to know

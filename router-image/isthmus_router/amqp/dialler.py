@@ -19,6 +19,8 @@ log = logging.getLogger("SERVER")
 
 FIRST_DELAY_SECONDS = 0.25
 LONGEST_DELAY_SECONDS = 10.0
+FIRST_DELAY_AFTER_REFUSAL, LONGEST_DELAY_AFTER_REFUSAL = 5.0, 60.0
+"""After a login that failed: the next one rarely fares better, and costs both sides more than a connection does."""
 CONNECT_TIMEOUT_SECONDS = 10.0
 PROVEN_SECONDS = 10.0
 """A connection that lasted this long was a success; one that ends sooner adds to the delay."""
@@ -37,10 +39,13 @@ class Backoff:
         self._random = rng or random.Random()
         self._next = FIRST_DELAY_SECONDS
 
-    def next_delay(self) -> float:
-        """Seconds to wait before the next attempt."""
-        delay = self._next
-        self._next = min(delay * 2, LONGEST_DELAY_SECONDS)
+    def next_delay(self, *, refused: bool = False) -> float:
+        """Seconds to wait before the next attempt. `refused`: the login of the last one has failed."""
+        least, most = FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
+        if refused:
+            least, most = FIRST_DELAY_AFTER_REFUSAL, LONGEST_DELAY_AFTER_REFUSAL
+        delay = min(max(self._next, least), most)
+        self._next = delay * 2
         return delay * self._random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
@@ -144,7 +149,7 @@ class Dialler:
             return sock
         raise failure
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, *, refused: bool = False) -> None:
         if self._retired:
             return
         if self._wanted is not None and not self._wanted():
@@ -161,7 +166,7 @@ class Dialler:
                 },
             )
         self.state, self.message = "failed", reason
-        self._schedule(self._backoff.next_delay())
+        self._schedule(self._backoff.next_delay(refused=refused))
 
     def excess(self, client: str | None) -> str | None:
         """Owner interface: a connector has no bound."""
@@ -182,7 +187,7 @@ class Dialler:
         opened_at, self._opened_at = self._opened_at, None
         if opened_at is not None and self.driver.loop.time() >= opened_at + PROVEN_SECONDS:
             self._backoff.reset()
-        self._failed(reason)
+        self._failed(reason, refused=connection.login_has_failed)
 
     def retire(self) -> None:
         """Connect no more. A connection that is open stays; one that is about to open is given up.

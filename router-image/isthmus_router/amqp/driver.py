@@ -16,6 +16,7 @@ from cproton_ffi import lib
 
 from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import AmqpConnection, Owner
+from isthmus_router.amqp.costly import CostlySteps
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS
 from isthmus_router.amqp.heartbeats import Heartbeats
@@ -106,6 +107,7 @@ class Driver:
         self.excess_connections = 0
         """Connections that were closed because their listeners had as many as they may, or as many of one client."""
         self.logins = Logins(time.monotonic)
+        self.costly_steps = CostlySteps(self.work, loop)
         self.host_names = HostNames()
         self.revocations: dict[str, Revocations] = {}
         """Lists that have changed since the start, by sslProfile."""

@@ -55,7 +55,7 @@ class Logins:
         self.clock = clock
         self.throttle = LoginThrottle(per_minute)
         self.failures: Counter[str] = Counter()
-        """`refused` by the mechanism, or `throttled`, which is to say unchecked."""
+        """`refused` by the mechanism; `throttled`, which is to say unchecked; or `abandoned` by the peer."""
 
 
 class Login:
@@ -67,10 +67,12 @@ class Login:
         self._sasl = sasl
         self._listener = listener
         self._peer = peer
-        self._host = network_of(address_of(peer))
+        self.host = network_of(address_of(peer))
         self._mechanism = ""
         self._user: str | None = None
         self._began = self._over = False
+        self._under_way = False
+        """It has cost much, and has no outcome yet."""
 
     def begin(self, mechanism: str, data: bytes) -> bool:
         """Whether the mechanism may have the init frame; not a second one, which would start it twice.
@@ -87,13 +89,41 @@ class Login:
         """Whether the mechanism may have another frame."""
         return self._began and not self._over and self._admitted(data)
 
-    def _admitted(self, data: bytes) -> bool:
+    def may_cost_much(self) -> bool | None:
+        """Whether the mechanism may have the frame now that makes it compute for long, which then counts; None: later.
+
+        False if the login has failed.
+        """
+        if self._over or not self._admitted():
+            return False
+        logins = self._logins
+        found = logins.throttle.may_begin(self.host, self._user or "", logins.clock())
+        if found:
+            logins.throttle.begun(self.host, self._user or "", logins.clock())
+            self._under_way = True
+        elif found is False:
+            self._failed("throttled")
+        return found
+
+    def end(self) -> None:
+        """Nothing more comes of it."""
+        if self._under_way:
+            self._failed("abandoned")
+        self._over = True
+
+    def _settle(self, *, judged: bool) -> None:
+        if self._under_way:
+            self._under_way = False
+            logins = self._logins
+            logins.throttle.ended(self.host, self._user or "", logins.clock(), judged=judged)
+
+    def _admitted(self, data: bytes = b"") -> bool:
         if self._user is None:
             self._user = name_in(self._mechanism, data)
         if self._mechanism in WITHOUT_PASSWORD:
             return True
         logins = self._logins
-        if logins.throttle.admits(self._host, self._user or "", logins.clock()):
+        if logins.throttle.admits(self.host, self._user or "", logins.clock()):
             return True
         self._failed("throttled")
         return False
@@ -103,18 +133,20 @@ class Login:
         outcome = lib.pn_sasl_outcome(self._sasl)
         if self._over or outcome == lib.PN_SASL_NONE:
             return
+        self._settle(judged=True)
         logins, checked = self._logins, self._mechanism not in WITHOUT_PASSWORD
         if outcome == lib.PN_SASL_OK:
             self._over = True
             if checked:
-                logins.throttle.succeeded(self._host, self._user or "")
+                logins.throttle.succeeded(self.host, self._user or "")
             return
         if checked:
-            logins.throttle.failed(self._host, self._user or "", logins.clock())
+            logins.throttle.failed(self.host, self._user or "", logins.clock())
         self._failed("refused")
 
     def _failed(self, outcome: str) -> None:
         self._over = True
+        self._settle(judged=False)
         self._logins.failures[outcome] += 1
         log.warning(
             "login failed",

@@ -6,19 +6,27 @@ Proton hands every SASL frame to Cyrus as it comes, and Cyrus crashes the proces
 continued that was never started. So such frames fail the authentication before Cyrus sees them. This works
 below TLS, where the router could not see the frames itself.
 
-Source: AMQP 1.0 part 5, 5.3.2 (order of the frames); proton's SASL plug-in interface (`sasl_plugin.h`).
+In SCRAM, the frame with the user's name has the server compute for milliseconds, and its answer the client. Such frames
+wait for their turn (`costly`). A server chooses how much a client has to compute, within a bound.
+
+Source: AMQP 1.0 part 5, 5.3.2 (order of the frames); proton's SASL plug-in interface (`sasl_plugin.h`); RFC 5802.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer, library
-from isthmus_router.amqp.logins import LONGEST_READ, Login, Logins
+from isthmus_router.amqp.logins import LONGEST_READ, Login
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
 
 log = logging.getLogger("SERVER")
 
@@ -55,29 +63,144 @@ class _Bytes(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("start", ctypes.c_void_p)]
 
 
-_logins: dict[int, Login] = {}
-"""By the address of the transport; of connections to listeners."""
+MOST_ITERATIONS = 10_000
+"""That the challenge of a server may ask for in SCRAM, which is 10 ms of work; servers state 4,096 as a rule."""
+_SCRAM = "SCRAM-"
+_ITERATIONS = re.compile(rb",i=([^,]*)")
 
 
-def watch_login(transport: Pointer, logins: Logins, listener: str, peer: str) -> None:
-    """Have a login from `peer` checked, logged and counted by `logins` until the transport is forgotten."""
-    _logins[_address(transport)] = Login(logins, lib.pn_sasl(transport), listener, peer)
+def _excess(challenge: bytes) -> str:
+    """What is wrong with the iteration count in a challenge of SCRAM; empty if nothing is, or there is none.
+
+    Cyrus reads numbers with `strtoul`, which accepts more than digits.
+    """
+    for stated in _ITERATIONS.findall(challenge):
+        if not re.fullmatch(rb"[0-9]{1,20}", stated):
+            return "the server states an iteration count for SCRAM that is no valid number"
+        if (count := int(stated)) > MOST_ITERATIONS:
+            return f"the server demands {count} iterations of SCRAM, and at most {MOST_ITERATIONS} are made"
+    return ""
+
+
+class Exchange:
+    """The SASL exchange of one connection: its login if it is one to a listener, and the frame that waits, if any."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self.connection = connection
+        self.login: Login | None = None
+        if connection.incoming:
+            name, peer = connection.settings.name, connection.peer
+            sasl = lib.pn_sasl(connection.transport)
+            self.login = Login(connection.driver.logins, sasl, name, peer)
+        self._is_past_costs = False
+        """The frame that costs much has come."""
+        self._waits = False
+
+    def has_costs(self, mechanism: str, data: bytes) -> bool:
+        """Whether this frame makes the mechanism compute for long."""
+        return bool(data) and not self._is_past_costs and mechanism.upper().startswith(_SCRAM)
+
+    def is_out_of_turn(self) -> bool:
+        """Whether a frame has come before there was an answer to the last one; then the exchange is over."""
+        if self._waits:
+            self.end()
+            return True
+        return False
+
+    def end(self) -> None:
+        """Nothing more comes of it."""
+        self._waits = False
+        if self.login is not None:
+            self.login.end()
+            self.connection.driver.costly_steps.go_on()
+
+    def judge(self) -> None:
+        """The mechanism has dealt with a frame."""
+        if self.login is not None:
+            self.login.judge()
+            self.connection.driver.costly_steps.go_on()
+
+    def do_later(self, step: Callable[[], None], refuse: Callable[[], None]) -> None:
+        """Have the mechanism deal with the frame that costs much, when it is its turn; or refuse the login then."""
+        self._is_past_costs = self._waits = True
+        connection, login = self.connection, self.login
+
+        def take_turn() -> bool:
+            if not self._waits or lib.pn_sasl_outcome(lib.pn_sasl(connection.transport)) != lib.PN_SASL_NONE:
+                return True
+            try:
+                if (may := True if login is None else login.may_cost_much()) is None:
+                    return False
+                self._waits = False
+                if may:
+                    step()
+                    self.judge()
+                else:
+                    refuse()
+                connection.go_on()
+            except Exception as error:
+                connection.broken(error)
+            return True
+
+        host = connection.peer if login is None else login.host
+        connection.driver.costly_steps.add(host, take_turn)
+
+
+_exchanges: dict[int, Exchange] = {}
+"""By the address of the transport."""
+
+
+def watch_login(transport: Pointer, exchange: Exchange) -> None:
+    """Have the login of a connection checked, logged and counted until the transport is forgotten."""
+    _exchanges[_address(transport)] = exchange
+
+
+def end_login(transport: Pointer) -> None:
+    """The connection has ended."""
+    if (exchange := _exchanges.get(_address(transport))) is not None:
+        exchange.end()
 
 
 def forget_login(transport: Pointer) -> None:
     """The transport is about to be freed."""
-    _logins.pop(_address(transport), None)
+    _exchanges.pop(_address(transport), None)
+
+
+def has_failed(transport: Pointer) -> bool:
+    """Whether there is an outcome, and it is not success."""
+    return lib.pn_sasl_outcome(lib.pn_sasl(transport)) not in (lib.PN_SASL_NONE, lib.PN_SASL_OK)
 
 
 def _address(transport: Pointer) -> int:
     return int(ffi.cast("uintptr_t", transport))
 
 
-def _content(received: int | None) -> bytes:
+def _content(received: int | None, most: int | None = LONGEST_READ) -> bytes:
     if not received:
         return b""
     found = _Bytes.from_address(received)
-    return ctypes.string_at(found.start, min(found.size, LONGEST_READ)) if found.start else b""
+    size = found.size if most is None else min(found.size, most)
+    return ctypes.string_at(found.start, size) if found.start else b""
+
+
+def _give(data: bytes, step: Callable[[int], None]) -> None:
+    """Do a step with a copy of what was received."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    received = _Bytes(len(data), ctypes.addressof(buffer))
+    step(ctypes.addressof(received))
+
+
+def _is_admitted(exchange: Exchange | None, received: int, mechanism: str | None = None) -> bool:
+    """Whether the mechanism may have a frame from a client; `mechanism` begins it."""
+    if exchange is None or exchange.login is None:
+        return True
+    if exchange.is_out_of_turn():
+        return False
+    data, login = _content(received), exchange.login
+    if login.go_on(data) if mechanism is None else login.begin(mechanism, data):
+        return True
+    exchange.end()
+    return False
 
 
 class _Guard:
@@ -105,30 +228,56 @@ class _Guard:
             setattr(self.implementation, name, ctypes.cast(callback, ctypes.c_void_p).value)
 
     def _process_init(self, transport: int, mechanism: bytes | None, received: int) -> None:
-        login = _logins.get(transport)
-        if mechanism is None or (
-            login is not None and not login.begin(mechanism.decode("ascii", "replace"), _content(received))
-        ):
+        exchange = _exchanges.get(transport)
+        name = (mechanism or b"").decode("ascii", "replace")
+        if mechanism is None or not _is_admitted(exchange, received, name):
             self._fail(transport, _POSTED_OUTCOME)
             return
-        self._init(transport, mechanism, received)
-        if login is not None:
-            login.judge()
+        self._deal_with(
+            transport, exchange, received, name, lambda given: self._init(transport, mechanism, given)
+        )
 
     def _process_response(self, transport: int, received: int) -> None:
-        login = _logins.get(transport)
-        if self._mechanism(transport) is None or (login is not None and not login.go_on(_content(received))):
+        exchange, mechanism = _exchanges.get(transport), self._mechanism(transport)
+        if mechanism is None or not _is_admitted(exchange, received):
             self._fail(transport, _POSTED_OUTCOME)
             return
-        self._response(transport, received)
-        if login is not None:
-            login.judge()
+        name = mechanism.decode("ascii", "replace")
+        self._deal_with(transport, exchange, received, name, lambda given: self._response(transport, given))
 
     def _process_challenge(self, transport: int, received: int) -> None:
-        if self._mechanism(transport) is None:
+        exchange, mechanism = _exchanges.get(transport), self._mechanism(transport)
+        if mechanism is None or (exchange is not None and exchange.is_out_of_turn()):
             self._fail(transport, _RECEIVED_FAILURE)
+            return
+        name = mechanism.decode("ascii", "replace")
+        reason = _excess(_content(received, None)) if name.upper().startswith(_SCRAM) else ""
+        if reason:
+            if exchange is not None:
+                exchange.connection.close_reason = reason
+            self._fail(transport, _RECEIVED_FAILURE)
+            return
+        self._deal_with(transport, exchange, received, name, lambda given: self._challenge(transport, given))
+
+    def _deal_with(
+        self,
+        transport: int,
+        exchange: Exchange | None,
+        received: int,
+        mechanism: str,
+        step: Callable[[int], None],
+    ) -> None:
+        """Have the mechanism deal with a frame, at once or when it is its turn."""
+        if exchange is None:
+            step(received)
+        elif exchange.has_costs(mechanism, data := _content(received, None)):
+            exchange.do_later(
+                lambda: _give(data, step),
+                lambda: self._fail(transport, _POSTED_OUTCOME),
+            )
         else:
-            self._challenge(transport, received)
+            step(received)
+            exchange.judge()
 
     def _fail(self, transport: int, state: int) -> None:
         self._set_failed(transport)

@@ -7,17 +7,23 @@ there may be many clients.
 
 Successful logins restore no allowance: otherwise each login of a client would permit further attempts to an attacker
 behind the same address.
+
+Logins that a host begins and does not finish have allowances of their own. They are larger, because a connection may
+break at any time, and nothing is guessed. A login takes its part of them when it costs something, and gives it back
+when it has an outcome. So those under way count as well.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 NAMES_AT_ONCE = 10
 """The allowance of a host for all names, in those for one name."""
+BEGUN_FOR_NAME, BEGUN_FOR_HOST = 5, 10
+"""The allowances of a host for logins without an outcome, for one name and for all, in failures for one name."""
 MOST_HOSTS = 4096
 MOST_NAMES = 8192
 """Pairs of host and name."""
@@ -55,6 +61,10 @@ class _Allowances(Generic[_Key]):
         if len(self._left) > self._most_keys:
             self._left.popitem(last=False)
 
+    def give_back(self, key: _Key, now: float) -> None:
+        if key in self._left:
+            self._left[key] = (min(self._per_minute, self.left(key, now) + 1), now)
+
 
 class LoginThrottle:
     """What the hosts of one router have tried. Times are seconds of a monotonic clock."""
@@ -64,11 +74,16 @@ class LoginThrottle:
         self._limited = per_minute > 0
         self._names: _Allowances[tuple[str, str]] = _Allowances(per_minute, MOST_NAMES)
         self._hosts: _Allowances[str] = _Allowances(per_minute * NAMES_AT_ONCE, MOST_HOSTS)
+        self._begun_names: _Allowances[tuple[str, str]] = _Allowances(per_minute * BEGUN_FOR_NAME, MOST_NAMES)
+        self._begun_hosts: _Allowances[str] = _Allowances(per_minute * BEGUN_FOR_HOST, MOST_HOSTS)
+        self._under_way: Counter[str] = Counter()
+        """Logins by host, of those that have a connection."""
         self._proven: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def __len__(self) -> int:
         """Entries of all tables."""
-        return len(self._names) + len(self._hosts) + len(self._proven)
+        allowances = len(self._names) + len(self._hosts) + len(self._begun_names) + len(self._begun_hosts)
+        return allowances + len(self._under_way) + len(self._proven)
 
     def admits(self, host: str, user: str, now: float) -> bool:
         """Whether a password of `user` from `host` may be checked."""
@@ -84,6 +99,36 @@ class LoginThrottle:
         if self._limited:
             self._names.take((host, _name(user)), now)
             self._hosts.take(host, now)
+
+    def may_begin(self, host: str, user: str, now: float) -> bool | None:
+        """Whether a login may go on to what costs much; None if that depends on others of the host, which are under
+        way."""
+        if not self._limited:
+            return True
+        key = host, _name(user)
+        if self._begun_names.left(key, now) >= 1 and (
+            key in self._proven or self._begun_hosts.left(host, now) >= 1
+        ):
+            return True
+        return None if host in self._under_way else False
+
+    def begun(self, host: str, user: str, now: float) -> None:
+        """A login has cost much, and has no outcome yet."""
+        if self._limited:
+            self._begun_names.take((host, _name(user)), now)
+            self._begun_hosts.take(host, now)
+            self._under_way[host] += 1
+
+    def ended(self, host: str, user: str, now: float, *, judged: bool) -> None:
+        """A login that has begun is over, with or without an outcome."""
+        if not self._limited:
+            return
+        self._under_way[host] -= 1
+        if not self._under_way[host]:
+            del self._under_way[host]
+        if judged:
+            self._begun_names.give_back((host, _name(user)), now)
+            self._begun_hosts.give_back(host, now)
 
     def succeeded(self, host: str, user: str) -> None:
         """The password of `user` was right."""
