@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 MOST_LOOKED_AT: Final = 64
-"""Steps that are not due, one after the other, until all are left for later."""
+"""Lines whose first steps are not due, one after the other, until all are left for later."""
 AGAIN_SECONDS: Final = 1.0
 
 Step = Callable[[], bool]
@@ -20,51 +20,45 @@ Step = Callable[[], bool]
 
 
 class CostlySteps:
-    """Those of all connections of a router. Hosts take turns, so that nobody waits for all steps of another host."""
+    """Those of all connections of a router, in lines that take turns: nobody waits for all steps of another line."""
 
     def __init__(self, work: Callable[[Iterator[None]], None], loop: asyncio.AbstractEventLoop) -> None:
         """`work` carries out a job step by step."""
         self._work = work
         self._loop = loop
-        self._waiting: OrderedDict[str, deque[Step]] = OrderedDict()
-        """By host."""
-        self._count = 0
+        self._lines: OrderedDict[str, deque[Step]] = OrderedDict()
         self._at_work = self._comes_back = False
 
     def __len__(self) -> int:
         """Steps that wait."""
-        return self._count
+        return sum(map(len, self._lines.values()))
 
-    def add(self, host: str, step: Step) -> None:
-        """Do it when it is its turn."""
-        self._waiting.setdefault(host, deque()).append(step)
-        self._count += 1
+    def add(self, line: str, step: Step) -> None:
+        """Do it when it is its turn, after others of the line."""
+        self._lines.setdefault(line, deque()).append(step)
         self.go_on()
 
     def go_on(self) -> None:
         """Steps that wait may be due."""
-        if self._waiting and not self._at_work:
+        if self._lines and not self._at_work:
             self._at_work = True
             self._work(self._all())
 
     def _all(self) -> Iterator[None]:
         idle = 0
-        while idle < min(self._count, MOST_LOOKED_AT):
-            host, steps = self._waiting.popitem(last=False)
-            step = steps.popleft()
-            done = step()
-            if not done:
-                steps.append(step)
-            if steps:
-                self._waiting[host] = steps
-            if done:
-                self._count -= 1
-                idle = 0
-                yield
-            else:
+        while idle < min(len(self._lines), MOST_LOOKED_AT):
+            line, steps = next(iter(self._lines.items()))
+            self._lines.move_to_end(line)
+            if not steps[0]():
                 idle += 1
+                continue
+            steps.popleft()
+            if not steps:
+                del self._lines[line]
+            idle = 0
+            yield
         self._at_work = False
-        if self._waiting and not self._comes_back:
+        if self._lines and not self._comes_back:
             self._comes_back = True
             self._loop.call_later(AGAIN_SECONDS, self._again)
 

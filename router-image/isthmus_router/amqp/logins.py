@@ -67,12 +67,17 @@ class Login:
         self._sasl = sasl
         self._listener = listener
         self._peer = peer
-        self.host = network_of(address_of(peer))
+        self._host = network_of(address_of(peer))
         self._mechanism = ""
         self._user: str | None = None
         self._began = self._over = False
         self._under_way = False
         """It has cost much, and has no outcome yet."""
+
+    @property
+    def line(self) -> str:
+        """In which what costs much waits: others of the host and the name may have to end first."""
+        return f"{self._host} {self._user or ''}"
 
     def begin(self, mechanism: str, data: bytes) -> bool:
         """Whether the mechanism may have the init frame; not a second one, which would start it twice.
@@ -97,9 +102,9 @@ class Login:
         if self._over or not self._admitted():
             return False
         logins = self._logins
-        found = logins.throttle.may_begin(self.host, self._user or "", logins.clock())
+        found = logins.throttle.may_begin(self._host, self._user or "", logins.clock())
         if found:
-            logins.throttle.begun(self.host, self._user or "", logins.clock())
+            logins.throttle.begun(self._host, self._user or "", logins.clock())
             self._under_way = True
         elif found is False:
             self._failed("throttled")
@@ -115,7 +120,7 @@ class Login:
         if self._under_way:
             self._under_way = False
             logins = self._logins
-            logins.throttle.ended(self.host, self._user or "", logins.clock(), judged=judged)
+            logins.throttle.ended(self._host, self._user or "", logins.clock(), judged=judged)
 
     def _admitted(self, data: bytes = b"") -> bool:
         if self._user is None:
@@ -123,7 +128,7 @@ class Login:
         if self._mechanism in WITHOUT_PASSWORD:
             return True
         logins = self._logins
-        if logins.throttle.admits(self.host, self._user or "", logins.clock()):
+        if logins.throttle.admits(self._host, self._user or "", logins.clock()):
             return True
         self._failed("throttled")
         return False
@@ -138,10 +143,10 @@ class Login:
         if outcome == lib.PN_SASL_OK:
             self._over = True
             if checked:
-                logins.throttle.succeeded(self.host, self._user or "")
+                logins.throttle.succeeded(self._host, self._user or "")
             return
         if checked:
-            logins.throttle.failed(self.host, self._user or "", logins.clock())
+            logins.throttle.failed(self._host, self._user or "", logins.clock())
         self._failed("refused")
 
     def _failed(self, outcome: str) -> None:

@@ -142,8 +142,7 @@ class Exchange:
                 connection.broken(error)
             return True
 
-        host = connection.peer if login is None else login.host
-        connection.driver.costly_steps.add(host, take_turn)
+        connection.driver.costly_steps.add(connection.peer if login is None else login.line, take_turn)
 
 
 _exchanges: dict[int, Exchange] = {}
