@@ -69,7 +69,7 @@ _SCRAM = "SCRAM-"
 _ITERATIONS = re.compile(rb",i=([^,]*)")
 
 
-def _excess(challenge: bytes) -> str:
+def excess_of(challenge: bytes) -> str:
     """What is wrong with the iteration count in a challenge of SCRAM; empty if nothing is, or there is none.
 
     Cyrus reads numbers with `strtoul`, which accepts more than digits.
@@ -250,7 +250,7 @@ class _Guard:
             self._fail(transport, _RECEIVED_FAILURE)
             return
         name = mechanism.decode("ascii", "replace")
-        reason = _excess(_content(received, None)) if name.upper().startswith(_SCRAM) else ""
+        reason = excess_of(_content(received, None)) if name.upper().startswith(_SCRAM) else ""
         if reason:
             if exchange is not None:
                 exchange.connection.close_reason = reason

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from isthmus_router.amqp.connector import DATA_INTERVAL_SECONDS, Connector
-from isthmus_router.amqp.dialler import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, Backoff, Dialler
+from isthmus_router.amqp.dialler import (
+    FIRST_DELAY_AFTER_REFUSAL,
+    FIRST_DELAY_SECONDS,
+    LONGEST_DELAY_AFTER_REFUSAL,
+    LONGEST_DELAY_SECONDS,
+    Backoff,
+    Dialler,
+)
 from isthmus_router.amqp.settings import connector_settings
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.config.loader import load
@@ -29,6 +36,18 @@ def test_pauses_double_up_to_a_limit_with_jitter() -> None:
         assert expected / 2 <= backoff.next_delay() <= expected
         expected = min(expected * 2, LONGEST_DELAY_SECONDS)
     assert expected == LONGEST_DELAY_SECONDS
+    backoff.reset()
+    assert backoff.next_delay() <= FIRST_DELAY_SECONDS
+
+
+def test_pauses_after_refused_logins_are_longer() -> None:
+    backoff = Backoff(random.Random(1))
+    expected = FIRST_DELAY_AFTER_REFUSAL
+    for _ in range(6):
+        assert expected / 2 <= backoff.next_delay(refused=True) <= expected
+        expected = min(expected * 2, LONGEST_DELAY_AFTER_REFUSAL)
+    assert expected == LONGEST_DELAY_AFTER_REFUSAL
+    assert backoff.next_delay() <= LONGEST_DELAY_SECONDS, "the host cannot be reached any more"
     backoff.reset()
     assert backoff.next_delay() <= FIRST_DELAY_SECONDS
 

@@ -76,7 +76,68 @@ def test_tables_are_bounded() -> None:
     for n in range(3 * MOST_NAMES):
         throttle.failed(f"2001:db8:0:{n:x}::/64", f"{n}" * 5000, 0)
         throttle.succeeded(f"2001:db8:0:{n:x}::/64", f"{n}")
-    assert len(throttle) == MOST_HOSTS + 2 * MOST_NAMES
+        throttle.begun(f"2001:db8:0:{n:x}::/64", f"{n}" * 5000, 0)
+        throttle.ended(f"2001:db8:0:{n:x}::/64", f"{n}" * 5000, 0, judged=False)
+    assert len(throttle) == 2 * MOST_HOSTS + 3 * MOST_NAMES
+
+
+def begin(throttle: LoginThrottle, host: str, user: str, now: float, tries: int = 1000) -> int:
+    """How many of the `tries` are begun, and abandoned at once."""
+    begun = 0
+    for _ in range(tries):
+        if throttle.may_begin(host, user, now):
+            throttle.begun(host, user, now)
+            throttle.ended(host, user, now, judged=False)
+            begun += 1
+    return begun
+
+
+def test_logins_that_are_abandoned_are_bounded_in_each_minute() -> None:
+    throttle = LoginThrottle(10)
+    assert begin(throttle, ATTACKER, "alice", 0) == 50
+    assert throttle.may_begin(ATTACKER, "alice", 1) is False
+    assert throttle.may_begin(ATTACKER, "alice", 1.2) is True
+    assert begin(throttle, ATTACKER, "alice", 60) == 50
+    assert throttle.may_begin(OTHER, "alice", 60) is True
+    assert throttle.admits(ATTACKER, "alice", 60), "no password was wrong"
+
+
+def test_logins_of_many_names_that_are_abandoned_are_bounded() -> None:
+    throttle = LoginThrottle(10)
+    throttle.succeeded(ATTACKER, "bob")
+    assert sum(begin(throttle, ATTACKER, f"user-{n}", 0, 1) for n in range(1000)) == 100
+    assert throttle.may_begin(ATTACKER, "never seen", 0) is False
+    assert throttle.may_begin(ATTACKER, "never seen", 0.6) is True
+    assert begin(throttle, ATTACKER, "bob", 0) == 50, "has logged in from there"
+
+
+def test_logins_under_way_count_until_they_have_an_outcome() -> None:
+    throttle = LoginThrottle(10)
+    for _ in range(50):
+        throttle.begun(ATTACKER, "alice", 0)
+    assert throttle.may_begin(ATTACKER, "alice", 0) is None, "it depends on those under way"
+    throttle.ended(ATTACKER, "alice", 0, judged=True)
+    assert throttle.may_begin(ATTACKER, "alice", 0) is True
+    throttle.begun(ATTACKER, "alice", 0)
+    throttle.ended(ATTACKER, "alice", 0, judged=False)
+    assert throttle.may_begin(ATTACKER, "alice", 0) is None
+    for _ in range(49):
+        throttle.ended(ATTACKER, "alice", 0, judged=False)
+    assert throttle.may_begin(ATTACKER, "alice", 0) is False
+
+
+def test_outcomes_give_no_more_than_was_taken() -> None:
+    throttle = LoginThrottle(10)
+    for now in range(1000):
+        throttle.begun(ATTACKER, "alice", now)
+        throttle.ended(ATTACKER, "alice", now, judged=True)
+    assert begin(throttle, ATTACKER, "alice", 1000) == 50
+
+
+def test_without_a_limit_any_number_may_begin() -> None:
+    throttle = LoginThrottle(0)
+    assert begin(throttle, ATTACKER, "alice", 0) == 1000
+    assert len(throttle) == 0
 
 
 @pytest.mark.parametrize(
