@@ -87,7 +87,7 @@ class MetricsSnapshot:
     policy_denials: Mapping[str, int] = field(default_factory=dict)
     """What the policy has refused, by kind."""
     failed_logins: Mapping[str, int] = field(default_factory=dict)
-    """Since the start: `refused` by the SASL mechanism, or `throttled`."""
+    """Since the start: `refused` by the SASL mechanism, `throttled`, or `abandoned`."""
     refused_peers: int = 0
     """Connections whose certificates had none of the `peerNames`."""
     excess_connections: int = 0

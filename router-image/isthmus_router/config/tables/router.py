@@ -217,6 +217,7 @@ ROUTER = Section(
             Kind.INTEGER,
             "Logins with a password that may fail in a minute for one user name from one host (IPv6: one /64 network), "
             "and ten times as many for all user names from it. The router refuses further ones without checking them. "
+            "Of logins with SCRAM that end without an outcome, five times as many for one name and ten times for all. "
             "0: any number. Not an attribute of qdrouterd and skrouterd.",
             default=10,
             minimum=0,
