@@ -27,6 +27,9 @@ WITHOUT_PASSWORD = frozenset({"ANONYMOUS", "EXTERNAL"})
 LONGEST_READ = 4096
 """Bytes of a frame's data in which the name is looked for."""
 LONGEST_SHOWN = 128
+PATIENCE_SECONDS = 3.0
+"""A login that must not cost much yet waits so long before it is refused: connections of honest clients may break
+together, and each second or so another login may begin. When that succeeds, the next one may."""
 _SCRAM_NAME = re.compile(rb"(?:n|y|p=[^,]*),(?:a=[^,]*)?,n=([^,]*)")
 _DIGEST_NAME = re.compile(rb'(?:^|,)\s*username="((?:[^"\\]|\\.)*)"')
 
@@ -73,6 +76,7 @@ class Login:
         self._began = self._over = False
         self._under_way = False
         """It has cost much, and has no outcome yet."""
+        self._began_at = 0.0
 
     @property
     def line(self) -> str:
@@ -86,7 +90,7 @@ class Login:
         """
         if self._began:
             return False
-        self._began = True
+        self._began, self._began_at = True, self._logins.clock()
         self._mechanism = mechanism.upper()
         return self._admitted(data)
 
@@ -101,12 +105,14 @@ class Login:
         """
         if self._over or not self._admitted():
             return False
-        logins = self._logins
-        found = logins.throttle.may_begin(self._host, self._user or "", logins.clock())
+        now, throttle, user = self._logins.clock(), self._logins.throttle, self._user or ""
+        found = throttle.may_begin(self._host, user, now)
         if found:
-            logins.throttle.begun(self._host, self._user or "", logins.clock())
+            throttle.begun(self._host, user, now)
             self._under_way = True
         elif found is False:
+            if now < self._began_at + PATIENCE_SECONDS:
+                return None
             self._failed("throttled")
         return found
 
