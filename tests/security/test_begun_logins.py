@@ -71,7 +71,11 @@ class Login(RawConnection):
 
     def init(self) -> bytes:
         """The frame that has the router compute."""
-        return frame(SASL_INIT, [Symbol("SCRAM-SHA-256"), b"n,," + self._bare])
+        return frame(SASL_INIT, [Symbol("SCRAM-SHA-256"), self.init_data()])
+
+    def init_data(self) -> bytes:
+        """The name, for the mechanism."""
+        return b"n,," + self._bare
 
     def challenge(self) -> bytes | None:
         """What the router asks; None if it has refused the login."""
@@ -182,6 +186,21 @@ def test_frames_that_come_before_the_challenge_end_the_login(guarded: Router, po
             assert login.challenge() is None
     assert Login(port).succeeds()
     assert failed(guarded, "abandoned") == 0
+
+
+def test_the_name_may_come_in_the_second_frame(guarded: Router, port: int) -> None:
+    """It is that frame which has the router compute."""
+    assert not failed(guarded, "abandoned")
+    for leaves in (False, True):
+        with Login(port, first=False) as login:
+            login.send(frame(SASL_INIT, [Symbol("SCRAM-SHA-256")]))
+            assert login.challenge() == b""
+            login.send(frame(SASL_RESPONSE, [login.init_data()]))
+            asked = login.challenge()
+            assert asked is not None
+            assert leaves or login.prove(asked) == 0
+    guarded.await_log("login failed", '"outcome":"abandoned"')
+    assert failed(guarded, "abandoned") == 1
 
 
 class ScramServer:
