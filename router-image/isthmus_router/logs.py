@@ -46,6 +46,9 @@ LINES_PER_SECOND = 20.0
 """Of one message of one module, once those at once are used up. Peers cause most lines: however many attaches
 they have refused, connections they open or requests they get wrong, they must not fill the node's disk."""
 
+LINE_BYTES = 512
+"""A longer line counts as several: a name that a peer has chosen can make one of 12 KB."""
+
 _MOST_ALLOWANCES = 1000
 
 DEFAULT = "DEFAULT"
@@ -91,6 +94,10 @@ class _Allowance:
             return False
         self.lines -= 1
         return True
+
+    def charge(self, size: int) -> None:
+        """Count a line of `size` bytes that was written as several if it is long."""
+        self.lines -= (size - 1) // LINE_BYTES
 
 
 def _cut(value: object) -> object:
@@ -200,6 +207,7 @@ class RouterLog(logging.Handler):
             output = self._outputs[module]
             output.write(line + "\n")
             output.flush()
+            allowance.charge(len(line))
         except Exception:
             self.handleError(record)
 

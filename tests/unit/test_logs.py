@@ -13,6 +13,7 @@ import pytest
 from isthmus_router.config.model import LogConfig
 from isthmus_router.logs import (
     KEPT_RECORDS,
+    LINE_BYTES,
     LINES_AT_ONCE,
     LINES_PER_SECOND,
     RouterLog,
@@ -222,3 +223,15 @@ def test_strings_of_peers_make_no_lines_and_move_no_cursor(log: RouterLog, strea
     (line,) = (json.loads(item) for item in written.split("\n")[:-1])
     assert line["link"] == evil
     assert str(log.recent(1)[0][2]).isprintable()
+
+
+def test_a_long_line_counts_as_several(
+    log: RouterLog, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A character that is escaped takes six."""
+    monkeypatch.setattr("isthmus_router.logs.time.monotonic", lambda: 100.0)
+    for _ in range(LINES_AT_ONCE):
+        logging.getLogger("SERVER").info("connection opened", extra={"container": "\u202e" * 4000})
+    written = len(stream.getvalue())
+    assert 0.9 < written / (LINES_AT_ONCE * LINE_BYTES) < 1.1
+    assert log.counts["SERVER", "info"] < LINES_AT_ONCE // 20
