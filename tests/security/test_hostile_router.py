@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import time
 import urllib.request
 
@@ -123,6 +124,32 @@ def test_a_host_whose_connections_are_all_neighbors_keeps_no_other_router_out(ro
         routers.start("B", connector(port, name="to-A"), mode="interior")
         eventually(lambda: neighbours(a) == {*expected, "B"}, "B is a neighbor of A", PATIENCE)
     canary.report.check()
+
+
+def test_a_router_that_has_no_place_for_a_neighbor_is_not_ready(routers: Routers) -> None:
+    """Two hosts have as many neighbors as there are connections, which is one more than there are places."""
+    port = free_port()
+    a = patient(routers, port)
+    with Canary(a) as canary, contextlib.ExitStack() as stack:
+        for number in range(MAX_HOPS):
+            assert probed(a) == (200, "ready")
+            assert a.status()["ready"] is True
+            host = "127.0.0.2" if number < MOST_HOPS_OF_ONE else "127.0.0.3"
+            stack.enter_context(Neighbour(port, f"H{number}", "A", address=host)).hello()
+        eventually(lambda: probed(a)[0] == 503, "it is not ready", PATIENCE)
+        assert "no place in the table of routers" in probed(a)[1]
+        assert a.status()["ready"] is False
+        assert len(neighbours(a)) == MAX_HOPS - 1
+    canary.report.check()
+
+
+def probed(router: Router) -> tuple[int, str]:
+    """The answer to a probe of readiness."""
+    connection = http.client.HTTPConnection("localhost", router.http_port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode().strip()
 
 
 def patient(routers: Routers, port: int) -> Router:
