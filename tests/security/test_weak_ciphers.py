@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import pytest
-from tests.integration.support.certificates import Authority
+from tests.integration.gossip.support import GossipRouter
+from tests.integration.support.certificates import Authority, Identity
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, connector, listener
+from tests.security.support.canary import Canary
+from tests.security.test_relay_members import GROUP, attributes, start_members
 
 WEAK = ("aNULL", "eNULL", "ADH", "AECDH", "RC4", "3DES", "EXPORT")
 ROLES = ("normal", "inter-router", "edge", "route-container")
@@ -26,13 +31,19 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def offer(
-    port: int, *, ciphers: str = "ALL:@SECLEVEL=0", version: ssl.TLSVersion | None = None
+    port: int,
+    *,
+    ciphers: str = "ALL:@SECLEVEL=0",
+    version: ssl.TLSVersion | None = None,
+    identity: Identity | None = None,
 ) -> str | None:
     """Shake hands on TLS 1.2 or an older version without checking the peer; the cipher, None if refused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.minimum_version = version or ssl.TLSVersion.TLSv1
     context.maximum_version = version or ssl.TLSVersion.TLSv1_2
+    if identity is not None:
+        context.load_cert_chain(identity.certificate, identity.key)
     try:
         context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
@@ -45,13 +56,13 @@ def offer(
             return None
 
 
-def assert_strong(port: int) -> None:
+def assert_strong(port: int, identity: Identity | None = None) -> None:
     """The port accepts no weak cipher and no old version, and does accept others."""
     for ciphers in WEAK:
-        assert offer(port, ciphers=ciphers) is None, ciphers
+        assert offer(port, ciphers=ciphers, identity=identity) is None, ciphers
     for version in OLD:
-        assert offer(port, version=version) is None, version
-    assert offer(port, version=ssl.TLSVersion.TLSv1_2) is not None
+        assert offer(port, version=version, identity=identity) is None, version
+    assert offer(port, version=ssl.TLSVersion.TLSv1_2, identity=identity) is not None
 
 
 @pytest.mark.parametrize("stated", [{}, {"ciphers": "ALL:aNULL:eNULL"}], ids=["default", "stated"])
@@ -68,6 +79,27 @@ def test_listeners_refuse_weak_ciphers_and_old_versions(
     for port in ports.values():
         assert_strong(port)
     assert_alive(clients, router)
+
+
+def test_ports_for_members_and_other_sites_refuse_weak_ciphers_and_old_versions(
+    routers: Routers, authority: Authority
+) -> None:
+    one, two = start_members(routers, authority)
+    with Canary(one, receive_at=two, address=f"relay/{GROUP}") as canary:
+        for name in ("memberPort", "bridgePort"):
+            assert_strong(int(str(attributes(one)[name])), authority.issue("nyc-2"))
+    canary.report.check()
+
+
+async def test_gossip_routers_refuse_weak_ciphers_and_old_versions(
+    tmp_path: Path, authority: Authority
+) -> None:
+    router = GossipRouter(tmp_path, identity=authority.issue("gossip"))
+    try:
+        await router.start()
+        await asyncio.to_thread(assert_strong, router.port, authority.issue("member"))
+    finally:
+        router.kill()
 
 
 def assert_alive(clients: Clients, router: Router) -> None:

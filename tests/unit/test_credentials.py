@@ -66,6 +66,14 @@ def test_ciphers_without_authentication_or_encryption_are_never_negotiated(state
     ]
 
 
+@pytest.mark.parametrize("protocol", [ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT])
+def test_members_bridges_and_gossip_routers_use_tls_1_2_or_newer(protocol: ssl._SSLMethod) -> None:
+    """At level 2 OpenSSL refuses older versions as well."""
+    context = TlsFiles(None, None, None).read().context(protocol)
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context.security_level == 2
+
+
 @pytest.mark.parametrize("label", [b"PRIVATE KEY", b"DSA PRIVATE KEY", b"CERTIFICATE-X PRIVATE KEY"])
 @pytest.mark.parametrize("wrong", ["authority", "revocations"])
 def test_private_keys_beside_authorities_or_revocation_lists_are_refused(
