@@ -76,6 +76,9 @@ def test_the_operator_understands_its_environment(render: Render) -> None:
     assert settings.render.collector_image.startswith("isthmus-flow-collector:")
     assert settings.render.analysis_image.startswith("isthmus-flow-analysis:")
     assert settings.lease_name == "release-isthmus-operator"
+    assert settings.secrets_require_label, "by default"
+    relaxed = operator_environment(render("secrets.requireLabel=false"))
+    assert not Settings.from_environment(relaxed).secrets_require_label
     (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["ports"][0]["containerPort"] == settings.health_port
 
