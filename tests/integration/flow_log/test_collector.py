@@ -234,6 +234,24 @@ def test_the_listener_of_the_page_accepts_its_collector_alone(
     assert client.refusal(client.receiver("mc/sfe.all", wait=False).link).name == "amqp:unauthorized-access"
 
 
+@pytest.mark.parametrize(("issuer", "host"), [("network", "other.example"), ("other", "localhost")])
+def test_a_router_with_a_certificate_of_another_host_or_authority(
+    routers: Routers, collectors: Collectors, tmp_path_factory: pytest.TempPathFactory, issuer: str, host: str
+) -> None:
+    folder = tmp_path_factory.mktemp("certificates")
+    trusted = Authority(folder, "network")
+    used = trusted if issuer == trusted.name else Authority(folder, issuer)
+    router = routers.start("A", used.issue("A", host).profile("tls"), sslProfile="tls")
+    collector = collectors(router.port, tls={"ca": str(trusted.file)}).launch()
+    eventually(
+        lambda: "certificate verify failed" in collector.get("/readyz")[1], "the router is refused", PATIENCE
+    )
+    assert collector.metric("connected") == 0
+    collector.stop()
+    collector.settings["tls"] = {"ca": str(used.file), "verifyHostname": host == "localhost"}
+    collector.start()
+
+
 def test_a_router_whose_certificate_is_revoked(
     routers: Routers, collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -21,6 +21,10 @@ from tests.integration.support.routers import STOP_SECONDS, eventually
 Rows = list[dict[str, Any]]
 
 
+FREED = {"MALLOC_PERTURB_": "165"}
+"""Has glibc overwrite memory that is freed, so that a process that still uses it fails each time and not by chance."""
+
+
 class FlowCollector:
     """A collector with a log in a folder of its own, unless the settings name another."""
 
@@ -56,7 +60,7 @@ class FlowCollector:
                 [sys.executable, "-m", "isthmus_flowlog.collector", "-c", str(path)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **FREED, **self.environment},
                 start_new_session=True,
                 preexec_fn=end_with_the_tests,  # noqa: PLW1509  # a system call
             )

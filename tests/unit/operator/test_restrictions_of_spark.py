@@ -12,8 +12,8 @@ from tests.unit.operator.restricted import SETTINGS, refusals, rendered
 from tests.unit.operator.support import driver_files, flow_analysis, flow_log, model
 
 from isthmus_operator.render import render
-from isthmus_operator.render.restrictions import Restrictions
-from isthmus_operator.resources import InvalidResourceError, parse
+from isthmus_operator.render.restrictions import Level, Restrictions, refused
+from isthmus_operator.resources import FlowAnalysis, InvalidResourceError, parse
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,21 @@ def test_settings_that_the_operator_makes_are_refused_whatever_is_allowed(key: s
 def test_settings_of_spark_cannot_begin_another_one(key: str, value: str) -> None:
     with pytest.raises(InvalidResourceError):
         parse(flow_analysis("daily", sparkConf={key: value}))
+
+
+@pytest.mark.parametrize("allowed", ["Safe", "Any"])
+@pytest.mark.parametrize("control", ["\n", "\r", "\t", "\x00", "\x7f", "\u0085", "\u2028"])
+def test_control_characters_are_refused_also_in_a_resource_that_the_schema_has_not_seen(
+    control: str, allowed: Level
+) -> None:
+    analysis = parse(flow_analysis("daily", sparkConf={"spark.task.cpus": "1"}))
+    assert isinstance(analysis, FlowAnalysis)
+    for conf in ({"spark.task.cpus": f"1{control}"}, {f"spark.task.cpus{control}": "1"}):
+        spec = analysis.spec.model_copy(update={"spark_conf": conf})
+        changed = analysis.model_copy(update={"spec": spec})
+        (finding,) = refused(changed, Restrictions(spark_conf=allowed))
+        assert "has a control character" in finding.message
+        assert control not in finding.message
 
 
 def test_a_value_cannot_join_the_next_line_or_read_the_environment() -> None:
