@@ -373,3 +373,21 @@ def test_a_router_does_not_start_without_tls_between_members(routers: Routers) -
     assert router.process is not None
     assert router.process.wait(60) != 0
     router.process = None  # its end is no failure
+
+
+def test_connections_without_tls_are_logged_and_shown(routers: Routers) -> None:
+    router = routers.add("nyc-0")
+    sites = RelaySites()
+    sites.site("nyc", router)
+    routers.start_all()
+    sites.formed()
+    found = (json.loads(line) for line in router.log.splitlines())
+    (warning,) = (line for line in found if line["message"] == "connections without TLS")
+    shown = {key: warning[key] for key in ("level", "site", "connections", "allowed_by")}
+    assert shown == {
+        "level": "warning",
+        "site": "nyc",
+        "connections": ["members", "bridge"],
+        "allowed_by": "plainText",
+    }
+    assert router.status()["relay"]["plainText"] == ["members", "bridge"]
