@@ -15,9 +15,10 @@ from tests.security.support.canary import cpu
 from tests.security.support.malicious_router import COSTLY, UNASKED, UNDECODABLE, MaliciousRouter
 
 from isthmus_flowlog.collector.amqp import NOT_ASKED
+from isthmus_flowlog.collector.known import MOST_LIVE
 from isthmus_flowlog.schema import LARGEST_COUNT
 from isthmus_router.flows.records import Attr, RecordType
-from isthmus_router.message.types import ULong
+from isthmus_router.message.types import Encoded, ULong, encode
 
 __all__ = ["collectors"]
 PATIENCE = 60.0
@@ -47,7 +48,7 @@ class Canary:
         router.introduce(HONEST, "honest")
 
     def lives(self) -> None:
-        """The collector writes what the source sends now."""
+        """The collector writes what the source sends now, and has the connection that it began with."""
         number = next(self._numbers)
         self._router.await_link(f"mc/sfe.{HONEST}.flows")
         self._router.records(f"mc/sfe.{HONEST}.flows", summary(HONEST, number, octets=1000 + number))
@@ -58,6 +59,7 @@ class Canary:
         )
         assert self._collector.process is not None
         assert self._collector.process.poll() is None
+        assert self._collector.metric("connection_attempts_total") == 1, self._collector.log[-2000:]
 
 
 def test_sources_are_released_while_parts_of_their_messages_arrive(
@@ -222,6 +224,30 @@ def test_long_strings_and_many_records_take_bounded_memory(
     canary.lives()
     eventually(lambda: collector.metric("records_refused_total") > 0, "a bound", PATIENCE)
     assert collector.memory - before < 400 * MEBIBYTE
+    canary.lives()
+
+
+def test_sketches_of_records_that_make_no_rows_of_them_take_bounded_memory(
+    hostile: HostileRouter, collectors: Collectors
+) -> None:
+    """44 MB of messages, at the allowed rate: without a bound of a source they took 320 MiB."""
+    collector = collectors(hostile.port, rotate={"seconds": 5}).start()
+    canary = Canary(hostile, collector)
+    hostile.introduce("evil:0", "evil")
+    sketch = Encoded(encode({ULong(bucket): ULong(2**40 + bucket) for bucket in range(100)}))
+    values = {int(Attr.START_TIME): ULong(NOW_US), int(Attr.PARENT): "evil:0"}
+    values |= {int(attribute): sketch for attribute in (Attr.SIZES, Attr.LATENCIES)}
+    before = collector.memory
+    for first in range(0, MOST_LIVE, 200):
+        hostile.await_link("mc/sfe.evil:0")
+        numbers = range(first, first + 200)
+        hostile.records(
+            "mc/sfe.evil:0", *(record(RecordType.CONNECTION, f"evil:{one}", values) for one in numbers)
+        )
+    eventually(lambda: collector.metric("records_total") >= MOST_LIVE, "all of them are heard", 2 * PATIENCE)
+    grown = collector.memory - before
+    assert grown < 200 * MEBIBYTE
+    assert collector.metric("records_refused_total") > MOST_LIVE // 2
     canary.lives()
 
 
