@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.integration.support.by_hand import (
     TARGET,
     ByHand,
     attach_frame,
+    begin_frame,
     body,
     credit_frame,
     open_frame,
@@ -22,8 +24,11 @@ from tests.integration.support.by_hand import (
 )
 from tests.integration.support.invalid import INVALID, SWALLOWED
 from tests.integration.support.link_routes import CONTAINER, await_containers, link_route
+from tests.integration.support.passwords import PASSWORD, use_database
+from tests.integration.support.policies import ALICE, BOB, ENABLED, group, vhost
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import (
+    AMQP_HEADER,
     ATTACH,
     BEGIN,
     CLOSE,
@@ -31,7 +36,12 @@ from tests.integration.support.raw import (
     DISPOSITION,
     END,
     FLOW,
+    OPEN,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_OUTCOME,
     TRANSFER,
+    RawConnection,
     frame,
 )
 from tests.integration.support.routers import Router, Routers, listener
@@ -148,6 +158,48 @@ def test_values_in_attaches(unharmed: Router, role: str) -> None:
                 with ByHand(port) as peer:
                     peer.send(attach("any", receiver=receiver, **{field: Encoded(encoded)}))
                     expect_decode_error(peer)
+
+
+class LoggedIn(ByHand):
+    """A client that has logged in with PLAIN."""
+
+    def __init__(self, port: int, user: str) -> None:
+        RawConnection.__init__(self, port)
+        login = frame(SASL_INIT, [Symbol("PLAIN"), f"\0{user}\0{PASSWORD}".encode()])
+        self.send(SASL_HEADER, login)
+        (outcome,) = self.expect(SASL_OUTCOME)
+        assert outcome.field(0) == 0
+        self.send(AMQP_HEADER, open_frame(), begin_frame())
+        self.expect(OPEN)
+        self.expect(BEGIN)
+
+
+def test_values_in_attaches_of_a_user_with_rights_to_one_address(
+    either_kernel: Callable[[], Routers], passwords: Path
+) -> None:
+    """Also where the attach would be refused."""
+    groups = {
+        "all": group(ALICE),
+        "restricted": group(BOB, sources="own", targets="own", allowDynamicSource=True),
+    }
+    router = either_kernel().add(
+        "A", ENABLED, vhost(groups=groups), authenticatePeer=True, saslMechanisms="PLAIN"
+    )
+    use_database(router, passwords)
+    router.start()
+    before = memory(router.pid)
+    with Canary(router, user=ALICE, password=PASSWORD) as canary:
+        for field in attach_fields():
+            for encoded in INVALID.values():
+                for address in ("own", "orders"):
+                    with LoggedIn(router.port, BOB) as peer:
+                        peer.send(attach(address, **{field: Encoded(encoded)}))
+                        expect_decode_error(peer)
+        with LoggedIn(router.port, BOB) as peer:
+            peer.attach(receive_from("own"))
+    canary.report.check()
+    grown = memory(router.pid) - before
+    assert grown < GROWTH_BYTES, f"{grown} bytes"
 
 
 def test_values_in_attaches_of_nodes_and_coordinators(unharmed: Router) -> None:
