@@ -29,9 +29,23 @@ def sites(isthmus: Isthmus) -> dict[str, tuple[str, str, list[str]]]:
     }
 
 
+def in_clear_text(isthmus: Isthmus) -> dict[str, tuple[list[str], bool]]:
+    """Kinds of connections between members that their routers show, and whether one has warned of it, by router."""
+    ids = [router["id"] for router in isthmus.status()["routers"]]
+    return {
+        router_id: (
+            isthmus.document(router_id)["relay"]["plainText"],
+            "connections without TLS" in (isthmus.folder / "routers" / router_id / "router.log").read_text(),
+        )
+        for router_id in ids
+    }
+
+
 def test_the_example(isthmus: Isthmus) -> None:
     isthmus.up(EXAMPLE)
     assert sites(isthmus) == {"nyc": ("ready", "3/3", ["up"]), "sfo": ("ready", "3/3", ["up"])}
+    members = [f"{site}-{number}" for site in ("nyc", "sfo") for number in range(3)]
+    assert in_clear_text(isthmus) == dict.fromkeys(members, ([], False))
     pid = isthmus.pid("nyc-0")
     routers = EXAMPLE[: EXAMPLE.index("kind: RelaySite")].rpartition("---")[0]
     isthmus.up(routers)
