@@ -41,7 +41,8 @@ else
     start_behind valgrind echo "valgrind is not installed: the kernel was not run under it (make valgrind)"
 fi
 valgrind=$!
-start_behind fuzz "$python" -m tests.security.fuzz --conversations 16000 --seed 3000 --last "$outputs/seed"
+start_behind fuzz "$python" -m tests.security.fuzz --conversations 16000 --seed 3000 --most-megabytes 150 \
+    --last "$outputs/seed"
 fuzz=$!
 wait "$build"
 # shellcheck disable=SC2086

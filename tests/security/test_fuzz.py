@@ -11,6 +11,8 @@ import pytest
 CONVERSATIONS = 100
 FIRST = {"compiled": 2000, "python": 2050}
 VALUES = 300_000
+MOST_MEGABYTES = 90
+"""Of a process that needs 63 MB."""
 
 
 @pytest.mark.parametrize("kernel", FIRST)
@@ -25,6 +27,8 @@ def test_a_router_survives_random_conversations(kernel: str, tmp_path: Path) -> 
         kernel,
         "--last",
         last,
+        "--most-megabytes",
+        MOST_MEGABYTES,
     )
     status, output = run_alone("tests.security.fuzz", *arguments)
     assert status == 0, f"status {status} at seed {last.read_text()}: {output}"

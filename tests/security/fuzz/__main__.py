@@ -12,7 +12,7 @@ import gc
 import json
 import logging
 import random
-import resource
+import re
 import sys
 import time
 import traceback
@@ -169,7 +169,15 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
-def run(first: int, conversations: int, seconds: float, *, compiled: bool | None, last: Path | None) -> int:
+def run(
+    first: int,
+    conversations: int,
+    seconds: float,
+    *,
+    compiled: bool | None,
+    last: Path | None,
+    most_megabytes: int,
+) -> int:
     """Hold conversations until there were so many, or that much time has passed; the number of what was found."""
     found = 0
     end = time.monotonic() + seconds
@@ -205,11 +213,20 @@ def run(first: int, conversations: int, seconds: float, *, compiled: bool | None
         seed += 1
     if play is not None:
         play.rig.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak = peak_megabytes()
+    if peak > most_megabytes:
+        found += 1
+        print(f"seeds {first} to {seed - 1}: {peak} MB of memory", file=sys.stderr, flush=True)
     print(
         f"{seed - first} conversations, {found} problems, {cpu_seconds():.0f} s of CPU, {peak} MB", flush=True
     )
     return found
+
+
+def peak_megabytes() -> int:
+    """Of this program; the resource usage of a process also has that of the one that has started it."""
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(peak) // 1024
 
 
 def main() -> int:
@@ -221,10 +238,18 @@ def main() -> int:
     )
     parser.add_argument("--kernel", choices=("compiled", "python"), help="both in turns, unless one is named")
     parser.add_argument("--last", type=Path, help="the file that has the seed of the conversation under way")
+    parser.add_argument("--most-megabytes", type=int, default=10**9, help="more memory is a problem")
     options = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     compiled = None if options.kernel is None else options.kernel == "compiled"
-    found = run(options.seed, options.conversations, options.seconds, compiled=compiled, last=options.last)
+    found = run(
+        options.seed,
+        options.conversations,
+        options.seconds,
+        compiled=compiled,
+        last=options.last,
+        most_megabytes=options.most_megabytes,
+    )
     return int(found > 0)
 
 
