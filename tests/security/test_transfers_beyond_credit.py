@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.integration.support.by_hand import ByHand, receive_from, send_to, transfer_frame
 from tests.integration.support.raw import DETACH, FLOW, frame
 from tests.integration.support.routers import Router, Routers
+from tests.security.support.canary import Canary, memory
 
 from isthmus_router.message.types import UInt
 
 BEYOND = 400
 """More than there is credit for."""
+MOST_GROWN = 16 * 1024 * 1024
 
 
 @pytest.fixture
-def attacked(either_kernel: Callable[[], Routers]) -> Router:
-    return either_kernel().add("A").start()
+def attacked(either_kernel: Callable[[], Routers]) -> Iterator[Router]:
+    """A router that passes on the messages of others in the meantime, and does not grow."""
+    router = either_kernel().add("A").start()
+    with Canary(router) as canary:
+        before = memory(router.pid)
+        yield router
+        grown = memory(router.pid) - before
+    canary.report.check()
+    assert grown < MOST_GROWN, f"{grown} bytes"
 
 
 def data(size: int) -> bytes:
