@@ -44,6 +44,7 @@ def test_open_instead_of_sasl(either_kernel: Callable[[], Routers], tmp_path: Pa
     canary.report.check()
     assert router.log.count("before its handshakes were over") == len(ports)
 
+
 def test_session_before_open(either_kernel: Callable[[], Routers]) -> None:
     router = either_kernel().add("A").start()
     with Canary(router) as canary:
