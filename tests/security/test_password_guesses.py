@@ -31,6 +31,10 @@ OTHERS = (ALICE, "carol@isthmus", "dave@isthmus", "erin@isthmus")
 PER_NAME, PER_HOST = 10, 100
 RIGHT_PASSWORDS = 4
 TRIES = 300
+MOST_CPU_SECONDS = 0.05
+"""For anything while a message of the canary is on its way."""
+MOST_CPU_SECONDS_OF_PROOFS = 0.15
+"""The same where ten proofs come at once, which take 5 ms each."""
 
 
 @pytest.fixture
@@ -111,6 +115,7 @@ def test_guesses_for_one_user_are_not_checked_for_long(clients: Clients, guarded
         assert plain(port, BOB, PASSWORD)
         clients.connect(port, user=ALICE, password=PASSWORD, mechanisms="PLAIN")
     canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
     checked, unchecked = failed(guarded, "refused"), failed(guarded, "throttled")
     assert checked + unchecked > TRIES
     assert PER_NAME <= checked < TRIES / 2
@@ -126,27 +131,34 @@ def test_guesses_for_many_users_are_not_checked_for_long(guarded: Router, port: 
         assert plain(port, BOB, PASSWORD), "a user that has logged in from this host before can log in"
         assert plain(port, ALICE, PASSWORD, NEIGHBOR)
     canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
     assert PER_HOST <= failed(guarded, "refused") < TRIES
     assert failed(guarded, "throttled") > 0
 
 
 def test_guesses_with_scram_count_when_the_proof_is_wrong(guarded: Router, port: int) -> None:
-    challenged = sum(scram(port, ALICE) for _ in range(60))
+    with Canary(guarded) as canary:
+        challenged = sum(scram(port, ALICE) for _ in range(60))
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
     assert PER_NAME <= challenged < 60
     assert failed(guarded, "refused") == challenged
     assert plain(port, BOB, PASSWORD)
 
 
 def test_exchanges_that_wait_for_the_proof_are_no_way_around(guarded: Router, port: int) -> None:
-    waiting = [Guess(port) for _ in range(40)]
-    for guess in waiting:
-        guess.send(init("SCRAM-SHA-256", f"n,,n={ALICE},r=abcdefgh".encode()))
-    challenges = [guess.expect(SASL_CHALLENGE)[0] for guess in waiting]
-    for guess, challenge in zip(waiting, challenges, strict=True):
-        nonce = bytes(challenge.fields[0]).split(b",")[0]
-        guess.send(frame(SASL_RESPONSE, [b"c=biws," + nonce + b",p=" + b"A" * 43 + b"="]))
-        assert guess.outcome() != 0
-        guess.socket.close()
+    with Canary(guarded) as canary:
+        waiting = [Guess(port) for _ in range(40)]
+        for guess in waiting:
+            guess.send(init("SCRAM-SHA-256", f"n,,n={ALICE},r=abcdefgh".encode()))
+        challenges = [guess.expect(SASL_CHALLENGE)[0] for guess in waiting]
+        for guess, challenge in zip(waiting, challenges, strict=True):
+            nonce = bytes(challenge.fields[0]).split(b",")[0]
+            guess.send(frame(SASL_RESPONSE, [b"c=biws," + nonce + b",p=" + b"A" * 43 + b"="]))
+            assert guess.outcome() != 0
+            guess.socket.close()
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS_OF_PROOFS, canary.report
     assert failed(guarded, "refused") < 40
     assert failed(guarded, "throttled") > 0
 
