@@ -20,12 +20,17 @@ IN_A_SESSION = 250
 ON_A_CONNECTION = 900
 """Link routes."""
 PATIENCE = 120
+MOST_CPU_SECONDS = 0.1
+"""For anything while a message of the canary is on its way."""
+MOST_GROWN = 300 * 2**20
+"""Of both routers together, for 34 MB of addresses."""
 
 
 def test_one_client_does_not_fill_the_room_for_all(routers: Routers, clients: Clients) -> None:
     port = free_port()
     a = routers.start("A", listener(port, "inter-router", name="routers"), mode="interior")
     b = routers.start("B", connector(port, name="to-A"), mode="interior")
+    before = a.memory() + b.memory()
     with Canary(a, receive_at=b) as canary, Flood(a.port, address="127.0.0.2") as flood:
         flood.send(opening(), *(begin(channel) for channel in range(NUMBER // IN_A_SESSION + 1)))
         for n in range(NUMBER):
@@ -42,7 +47,10 @@ def test_one_client_does_not_fill_the_room_for_all(routers: Routers, clients: Cl
         assert sender.deliver("one") == "accepted"
         assert receiver.bodies() == ["one"]
         assert b.metric("routing_addresses_refused_total") == 0
+        grown = a.memory() + b.memory() - before
     canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    assert grown < MOST_GROWN, f"{grown} bytes"
     eventually(lambda: a.metric("links", 'type="endpoint"') < 10, "its links are gone", PATIENCE)
 
 
@@ -56,6 +64,7 @@ def test_link_routes_of_one_client_do_not_fill_the_room_for_all(routers: Routers
     )
     b = routers.start("B", connector(port, name="to-A"), mode="interior")
     statuses: Counter[int] = Counter()
+    before = a.memory() + b.memory()
     with Canary(a, receive_at=b) as canary:
         for connection in range(NUMBER // ON_A_CONNECTION + 1):
             manager = Manager(clients.connect(writable))
@@ -73,4 +82,7 @@ def test_link_routes_of_one_client_do_not_fill_the_room_for_all(routers: Routers
             other.send(opening(), begin(), attach(0, "other", "orders", receiver=True), flow(0, 10))
             clients.connect(b.port).sender("orders").await_credit()
         assert b.metric("routing_addresses_refused_total") == 0
+        grown = a.memory() + b.memory() - before
     canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    assert grown < MOST_GROWN, f"{grown} bytes"

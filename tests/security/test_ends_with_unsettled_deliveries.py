@@ -12,7 +12,7 @@ from tests.integration.support.by_hand import ByHand, body, send_to, transfer_fr
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import END, FLOW, frame
 from tests.integration.support.routers import Router, Routers, listener
-from tests.security.support.canary import Canary
+from tests.security.support.canary import Canary, memory
 from tests.security.support.small_container import SmallContainer
 
 pytestmark = pytest.mark.timeout(600)
@@ -24,6 +24,8 @@ MORE = 400
 AT_ONCE = 240
 """Frames that fit into any window of the router's."""
 MOST_CPU_SECONDS = 0.05
+MOST_BYTES_OF_A_DELIVERY = 2000
+"""Of which the router retains most for the next ones."""
 ENDS: dict[str, Callable[[ByHand], None]] = {
     "end": lambda client: client.send(frame(END, [])),
     "socket": lambda client: client.socket.close(),
@@ -57,11 +59,17 @@ def test_the_end_of_a_sender_on_routed_links(
     route = ("linkRoute", {"prefix": "q", "direction": "in", "containerId": "broker"})
     router = either_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
     with SmallContainer(port, handle_max=100, channel_max=100, credit=1_000_000) as container:
+        before = memory(router.pid)
         client = send(router, container, LINKS * OF_LINK)
+        grown = memory(router.pid) - before
         with Canary(router) as canary:
             end(client)
             container.wait(lambda: not container.links)
             send(router, container, MORE).socket.close()
         client.socket.close()
+        left = memory(router.pid) - before
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    most = LINKS * OF_LINK * MOST_BYTES_OF_A_DELIVERY
+    assert left < most, f"{left} bytes"
+    assert grown < most, f"{grown} bytes"

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import DISPOSITION, frame
 from tests.integration.support.routers import Routers, eventually, listener
-from tests.security.support.canary import Canary
+from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, flow, opening
 from tests.security.test_dispositions_multiply import ACCEPTED, transfer
 from tests.security.test_fairness_of_copies import at_least
@@ -23,6 +23,8 @@ pytestmark = pytest.mark.timeout(600)
 DELIVERIES = 100_000
 AT_ONCE = 400
 """The window of the session is 512 frames."""
+MOST_BYTES_OF_A_DELIVERY = 2000
+"""Of which the router retains most for the next ones."""
 FRAMES = 10_000
 FAR = UInt(2**31 - 1)
 MOST_CPU_SECONDS = 0.12
@@ -51,6 +53,7 @@ def test_dispositions_after_many_deliveries(
         eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver")
         sender.send(opening(), begin(), attach(0, "tx", "fill"))
         eventually(at_least(router, "links", 'type="endpoint"', 2), "the links")
+        before = memory(router.pid)
         for first in range(0, DELIVERIES, AT_ONCE):
             sender.send(*(transfer(0, number) for number in range(first, first + AT_ONCE)))
             came = at_least(router, "deliveries_total", 'direction="out"', first + AT_ONCE)
@@ -64,5 +67,7 @@ def test_dispositions_after_many_deliveries(
             # The router has read all of it when it answers an attach.
             flood.send(attach(2, "end", "end"))
             eventually(at_least(router, "links", 'type="endpoint"', 5), "the last frame is read", 240)
+        grown = memory(router.pid) - before
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    assert grown < DELIVERIES * MOST_BYTES_OF_A_DELIVERY, f"{grown} bytes"
