@@ -53,8 +53,9 @@ def read_attach(pn: Pointer, *, of_router: bool) -> tuple[Terminus, Terminus, in
 
 
 def name_size(pn: Pointer) -> int:
-    """Bytes of the name of a link."""
-    return len(ffi.string(lib.pn_link_name(pn)))
+    """Bytes of the name of a link. An invalid attach may have none."""
+    name = lib.pn_link_name(pn)
+    return len(ffi.string(name)) if name else 0
 
 
 def size_of_link(pn: Pointer) -> int:
