@@ -203,7 +203,7 @@ class Driver:
             self._read_clock()
             self._turn_ends = 0.0
             left = len(self._unfinished)
-            if self.poller.read(longest):
+            if self.poller.read(self.turn_seconds):
                 self.flush()
             elif not left:
                 return
