@@ -204,7 +204,7 @@ def test_the_name_may_come_in_the_second_frame(guarded: Router, port: int) -> No
 
 
 class ScramServer:
-    """Asks whoever connects for a number of iterations, and refuses the proof."""
+    """A server that demands a number of iterations from each client, and refuses the proof."""
 
     def __init__(self, iterations: str) -> None:
         self._iterations = iterations

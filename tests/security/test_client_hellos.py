@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.integration.sites.support.relay_sites import RelaySites
 from tests.integration.support.certificates import Authority
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, listener
 from tests.security.support.canary import Canary, cpu, memory
 from tests.security.support.half_open import changed_hello, client_hello, half_open
+from tests.security.support.secure_site import secure_site
 
 HANDSHAKES = 250
 TIMES = 6
@@ -39,17 +39,8 @@ def test_handshakes_that_arrive_together(routers: Routers, tmp_path: Path, kerne
 
 @pytest.mark.parametrize("port", ["memberPort", "bridgePort"])
 def test_handshakes_with_a_member_that_arrive_together(routers: Routers, tmp_path: Path, port: str) -> None:
-    authority = Authority(tmp_path, "own")
-    one, two = (
-        routers.add(name, authority.issue(name, key_type=trustme.KeyType.RSA).profile("tls", ordinal=1))
-        for name in ("nyc-0", "nyc-1")
-    )
-    sites = RelaySites()
-    sites.site("nyc", one, two, plainText=False, sslProfile="tls", bridgeSslProfile="tls")
-    routers.start_all()
-    sites.formed()
-    attributes = next(values for kind, values in one.sections if kind == "relaySite")
-    attack(one, int(str(attributes[port])), 100)
+    member, ports = secure_site(routers, Authority(tmp_path, "own"), key_type=trustme.KeyType.RSA)
+    attack(member, ports[port], 100)
 
 
 def sized(content: bytes) -> bytes:
@@ -68,25 +59,14 @@ def costly(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["finite field", "long lists"])
 @pytest.mark.parametrize("port", ["listener", "memberPort", "bridgePort"])
 def test_hellos_that_take_long(routers: Routers, tmp_path: Path, port: str, kind: str) -> None:
-    authority, number = Authority(tmp_path, "own"), free_port()
-    one, two = (
-        routers.add(
-            name,
-            authority.issue(name, "localhost").profile("tls", ordinal=1),
-            *[listener(number, name="secure", sslProfile="tls", requireSsl=True)][: name == "nyc-0"],
-        )
-        for name in ("nyc-0", "nyc-1")
-    )
-    sites = RelaySites()
-    sites.site("nyc", one, two, plainText=False, sslProfile="tls", bridgeSslProfile="tls")
-    routers.start_all()
-    sites.formed()
-    attributes = next(values for kind, values in one.sections if kind == "relaySite")
-    hello = costly(kind)
+    number, hello = free_port(), costly(kind)
+    secured = listener(number, name="secure", sslProfile="tls", requireSsl=True)
+    one, ports = secure_site(routers, Authority(tmp_path, "own"), secured)
+    ports["listener"] = number
     with Canary(one) as canary:
         before = cpu(one.pid)
         for _ in range(COSTLY_HELLOS):
-            (sock,) = half_open(number if port == "listener" else int(str(attributes[port])), 1)
+            (sock,) = half_open(ports[port], 1)
             with sock, contextlib.suppress(ConnectionError):
                 sock.sendall(hello)
                 assert sock.recv(1) in (b"\x15", b""), "an alert, or the end"

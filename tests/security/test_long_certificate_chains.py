@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.integration.sites.support.relay_sites import RelaySites
 from tests.integration.support.certificates import Authority
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, listener
 from tests.security.support.canary import Canary, cpu
+from tests.security.support.secure_site import secure_site
 
 MANY, FEW = 250, 40
 HANDSHAKES = 10
@@ -98,13 +98,5 @@ def test_listener_that_demands_certificates(routers: Routers, tmp_path: Path, le
 
 @pytest.mark.parametrize("port", MEMBER_PORTS)
 def test_member_of_a_site(routers: Routers, tmp_path: Path, port: str) -> None:
-    authority = Authority(tmp_path, "own")
-    one, two = (
-        routers.add(name, authority.issue(name).profile("tls", ordinal=1)) for name in ("nyc-0", "nyc-1")
-    )
-    sites = RelaySites()
-    sites.site("nyc", one, two, plainText=False, sslProfile="tls", bridgeSslProfile="tls")
-    routers.start_all()
-    sites.formed()
-    attributes = next(values for kind, values in one.sections if kind == "relaySite")
-    attack(one, int(str(attributes[port])), chain(tmp_path, MANY))
+    member, ports = secure_site(routers, Authority(tmp_path, "own"))
+    attack(member, ports[port], chain(tmp_path, MANY))
