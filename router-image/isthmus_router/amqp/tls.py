@@ -49,7 +49,10 @@ class TlsDomain:
                 raise TlsError(f"sslProfile {profile.name}: crlFile cannot be used: {error}") from error
             self.pn = lib.pn_ssl_domain(mode)
         for context in contexts:
-            openssl.limit_peers(context)
+            try:
+                openssl.limit_peers(context)
+            except openssl.OpenSslError as error:
+                raise TlsError(f"sslProfile {profile.name}: {error}") from error
             if server and verify_peer == lib.PN_SSL_VERIFY_PEER:
                 openssl.forbid_resumption(context)
         if not self.pn:
