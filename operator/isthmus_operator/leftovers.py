@@ -87,8 +87,8 @@ def is_made_for(found: Manifest, reference: Mapping[str, Any]) -> bool:
     """Whether the operator has made the object for the owner of `reference`, and it has no other owner.
 
     Anybody who may change an object can give it the label and the owner. So the operator must also be recorded as the
-    manager of the owner reference. A client can state that name on purpose. It gains nothing by it: the garbage collector
-    of Kubernetes itself deletes an object whose owner does not exist.
+    manager of the owner reference. A client can state that name on purpose, but gains nothing: the garbage collector of
+    Kubernetes itself deletes an object whose owner does not exist.
     """
     metadata = found["metadata"]
     if (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:

@@ -323,8 +323,10 @@ class Keeper:
                     self._remember(profile, await self._overwrite(profile, known, known.ledger))
 
     async def _take(self, profile: SslProfile, found: _Written, past: Past) -> None:
-        """Goes on from a version that was written elsewhere: by an operator before us, which never goes back, or
-        by somebody who has spoilt it or put an old one back. Raises ApiError and _ContestedError."""
+        """Continue from a version that this process has not written. An earlier operator may have written it, whose
+        version is never older. Somebody else may have changed it, or restored an old one. Raises ApiError and
+        _ContestedError.
+        """
         uid, ours, theirs = profile.metadata.uid, self._ledger(profile), found.ledger
         least = ours or max(past, self._released.get(uid, Past()), key=lambda item: item.ordinal)
         if theirs is None or theirs.ordinal < least.ordinal or theirs.oldest_valid < least.oldest_valid:

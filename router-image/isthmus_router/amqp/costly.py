@@ -1,7 +1,7 @@
 """Steps of logins that take milliseconds each: one after the other, between other things.
 
-With SCRAM, whoever checks or proves a password hashes it thousands of times. The mechanism does that within one call,
-so the connections of everybody else wait for it.
+In a login with SCRAM, both ends hash the password thousands of times. The SASL library does that in one call, and all
+other connections wait meanwhile.
 """
 
 from __future__ import annotations

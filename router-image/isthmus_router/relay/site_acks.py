@@ -122,7 +122,7 @@ class SiteAcks:
             raise wrong
 
     def _note(self, now: float, site: str, origin: MemberId, number: int) -> None:
-        """Of an origin without a stream nothing is noted: it is told again."""
+        """Pass on an acknowledgement, unless the origin has no stream yet: the relay repeats it."""
         if self._keeper.has_stream(origin):
             self._keeper.acknowledge(now, site, origin, number)
 

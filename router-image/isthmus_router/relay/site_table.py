@@ -33,7 +33,7 @@ MOST_SITES = 256
 MOST_AHEAD = 4
 """Reports that are retained of members that are no relays yet,"""
 MOST_MEMBERS_AHEAD = 16_384
-"""and members in all of these. What is not retained is told again."""
+"""and members in all of these. Reports beyond that are not retained; the member repeats them."""
 MOST_FORMER = 4
 """Reports that are retained of relays that have left."""
 

@@ -167,7 +167,10 @@ class SiteViews:
             send(session.id, pack(BridgeKind.VIEW, view_fields(view), endpoint_fields(endpoints)))
 
     def pong(self, session: Session, send: Send) -> None:
-        """Answer a PING with the epoch that is known of who has sent it, 0 if none is: it tells its view again."""
+        """Answer a PING with the epoch of the last view that its sender has reported.
+
+        If none is known, the epoch is 0, and the sender reports its view again.
+        """
         known = self._known.get(session.site)
         if known is not None:
             view = known.told.get(session.peer)

@@ -64,8 +64,8 @@ class SitePort(Protocol):
     ) -> None:
         """Send to one member, here or in another site or this one itself. An empty address means its own receivers.
 
-        Of a `token` the face is told once: `protected` when the member has it, or `failed`. Each `source` has a share
-        of the room for messages to all members.
+        The face gets one call for each `token`: `protected` when the member has the message, or `failed`. Each `source`
+        may use a share of the memory for messages to single members.
         """
 
     def answer(self, member: MemberId, message: GroupMessage) -> None:

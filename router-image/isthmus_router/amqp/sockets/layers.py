@@ -1,7 +1,7 @@
 """A gate in front of the frames of a connection: some do not pass, and what the engine decrypts passes in pieces.
 
 A transport of the engine is a stack of layers: TLS, SASL, AMQP. The router replaces the one for AMQP by a gate, which
-passes frames to it. It passes none that `dispositions.py` tells of.
+passes frames to it. A disposition that `dispositions.copies_too_much` finds does not pass.
 
 The engine decrypts a TLS record, or a block of a SASL security layer, as a whole. It works off all frames of it before
 it returns. So the gate passes a piece of this input, as `pieces.py` decides, and leaves the rest in the buffer of the
