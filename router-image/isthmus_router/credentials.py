@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
-from isthmus_router import pem
+from isthmus_router import pem, regular_files
 from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.openssl import OpenSslError, Revocations, forbid_resumption, limit_peers, made_contexts
@@ -90,7 +90,7 @@ def _content(
     if path is None:
         return None
     try:
-        return encoded(pem.read(path, most))
+        return encoded(regular_files.read(path, most))
     except (OSError, ValueError) as error:
         raise CredentialsError(f"{attribute} {path!r}: {_reason(error)}") from error
 

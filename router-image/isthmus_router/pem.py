@@ -38,15 +38,6 @@ def has_others(pem: bytes, *labels: bytes) -> bool:
     return not all(block.startswith(begins) for block in blocks)
 
 
-def read(path: str, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a file. Raises OSError, and ValueError for one of more than `most` bytes."""
-    with open(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"it has more than {most} bytes; use a shorter file")
-    return content
-
-
 def digest(authorities: bytes | None, chain: bytes | None, revocations: bytes | None) -> str:
     """Return by what one process recognises that another has loaded the same certificates; empty without any.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import ssl
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from tests.unit.operator.test_revocations import revoking
 
 from isthmus_flowlog.collector.credentials import ssl_domain
 from isthmus_flowlog.collector.settings import Tls
-from isthmus_router import pem
+from isthmus_router import pem, regular_files
 from isthmus_router.amqp.tls import TlsDomain, TlsError
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.credentials import Credentials, CredentialsError, TlsFiles, WatchedFiles
@@ -96,54 +94,34 @@ def test_a_file_in_memory_has_the_content_and_goes() -> None:
         assert again == name
 
 
-class Pipes:
-    """Named pipes with the names of the files. A reader that opens one a second time reads another certificate."""
+class Changing:
+    """Files that have another content once they were read: who opens one a second time reads another certificate."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths = {name: folder / name for name in FILES}
         self.opened = dict.fromkeys(FILES, 0)
-        self._threads = [threading.Thread(target=self._serve, args=(name,)) for name in FILES]
-        self._over = False
-        for path in self.paths.values():
-            os.mkfifo(path)
-        for thread in self._threads:
-            thread.start()
+        for name, path in self.paths.items():
+            path.write_bytes(FILES[name])
+        original = regular_files.read
 
-    def _serve(self, name: str) -> None:
-        while True:
-            with open(self.paths[name], "wb") as pipe:
-                if self._over:
-                    return
-                self.opened[name] += 1
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.write(FILES[name] if self.opened[name] == 1 else OTHER.cert_pem.bytes())
-            self._await_reader_gone(name)
+        def read(path: str, most: int) -> bytes:
+            content = original(path, most)
+            self.opened[Path(path).name] += 1
+            Path(path).write_bytes(OTHER.cert_pem.bytes())
+            return content
 
-    def _await_reader_gone(self, name: str) -> None:
-        """Until then the same reader would get the next content as well."""
-        with contextlib.suppress(OSError):
-            while not self._over:
-                os.close(os.open(self.paths[name], os.O_WRONLY | os.O_NONBLOCK))
-
-    def close(self) -> None:
-        self._over = True
-        for thread, path in zip(self._threads, self.paths.values(), strict=True):
-            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            thread.join()
-            os.close(reader)
+        monkeypatch.setattr(regular_files, "read", read)
 
     def __getitem__(self, name: str) -> str:
         return str(self.paths[name])
 
 
 @pytest.fixture
-def pipes(tmp_path: Path) -> Iterator[Pipes]:
-    made = Pipes(tmp_path)
-    yield made
-    made.close()
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Changing:
+    return Changing(tmp_path, monkeypatch)
 
 
-def profile(files: Pipes | dict[str, str]) -> SslProfileConfig:
+def profile(files: Changing | dict[str, str]) -> SslProfileConfig:
     return SslProfileConfig(
         name="own",
         ciphers=None,
@@ -163,38 +141,47 @@ def profile(files: Pipes | dict[str, str]) -> SslProfileConfig:
 ONCE = dict.fromkeys(FILES, 1)
 
 
-def test_a_router_reads_each_file_once(pipes: Pipes) -> None:
-    TlsDomain(profile(pipes), server=True, verify_peer=1)
-    assert pipes.opened == ONCE
+def test_a_router_reads_each_file_once(changing: Changing) -> None:
+    TlsDomain(profile(changing), server=True, verify_peer=1)
+    assert changing.opened == ONCE
 
 
-def test_a_member_reads_each_file_once(pipes: Pipes) -> None:
-    credentials = Credentials(profile(pipes))
+def test_a_member_reads_each_file_once(changing: Changing) -> None:
+    credentials = Credentials(profile(changing))
     trusted = ssl.PEM_cert_to_DER_cert(TRUSTED.decode())
     assert [context.get_ca_certs(True) for context in (credentials.server, credentials.client)] == [
         [trusted]
     ] * 2
-    assert pipes.opened == ONCE
+    assert changing.opened == ONCE
 
 
-def test_a_collector_reads_each_file_once(pipes: Pipes) -> None:
-    ssl_domain(Tls(pipes["ca.crt"], pipes["revoked.pem"], pipes["tls.crt"], pipes["tls.key"]))
-    assert pipes.opened == ONCE
+def test_a_collector_reads_each_file_once(changing: Changing) -> None:
+    ssl_domain(Tls(changing["ca.crt"], changing["revoked.pem"], changing["tls.crt"], changing["tls.key"]))
+    assert changing.opened == ONCE
 
 
-def test_a_gossip_router_does_not_use_files_that_change_meanwhile(pipes: Pipes) -> None:
-    files = TlsFiles(pipes["tls.crt"], pipes["tls.key"], pipes["ca.crt"])
+def test_a_gossip_router_does_not_use_files_that_change_meanwhile(changing: Changing) -> None:
+    files = TlsFiles(changing["tls.crt"], changing["tls.key"], changing["ca.crt"])
     watched = WatchedFiles(files)
     assert watched.load() is None, "the second reading finds other contents"
     with pytest.raises(CredentialsError, match="not a PEM file"):
         watched.load()
 
 
+@pytest.mark.parametrize("kind", ["large file", "device", "pipe"])
 @pytest.mark.parametrize("name", FILES)
-def test_files_without_end_are_refused(tmp_path: Path, name: str) -> None:
+def test_files_without_end_and_pipes_are_refused(tmp_path: Path, name: str, kind: str) -> None:
     for file, content in FILES.items():
         (tmp_path / file).write_bytes(content)
-    paths = {file: str(tmp_path / file) for file in FILES} | {name: "/dev/zero"}
+    (tmp_path / name).unlink()
+    if kind == "large file":
+        with (tmp_path / name).open("wb") as large:
+            large.truncate(65 << 20)
+    elif kind == "device":
+        (tmp_path / name).symlink_to("/dev/zero")
+    else:
+        os.mkfifo(tmp_path / name)
+    paths = {file: str(tmp_path / file) for file in FILES}
     own = profile(paths)
     for load, error in (
         (lambda: TlsDomain(own, server=True, verify_peer=1), TlsError),
@@ -203,10 +190,10 @@ def test_files_without_end_are_refused(tmp_path: Path, name: str) -> None:
             lambda: ssl_domain(
                 Tls(*(paths[file] for file in ("ca.crt", "revoked.pem", "tls.crt", "tls.key")))
             ),
-            ValueError,
+            OSError,
         ),
     ):
-        with pytest.raises(error, match=r"it has more than \d+ bytes"):
+        with pytest.raises(error, match=r"it has more than \d+ bytes|it is not a regular file"):
             load()
 
 

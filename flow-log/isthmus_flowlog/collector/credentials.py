@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
-from pathlib import Path
 
 from cproton_ffi import lib
 from proton import SSLDomain, SSLException
 
 from isthmus_flowlog.collector.settings import Sasl, Tls
-from isthmus_router import openssl, pem
+from isthmus_router import openssl, pem, regular_files
 from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.openssl import OpenSslError
 
@@ -23,18 +22,18 @@ def ssl_domain(tls: Tls) -> SSLDomain:
     for context in contexts:
         openssl.limit_peers(context)
     if tls.ca is not None:
-        with pem.in_memory(pem.authorities(pem.read(tls.ca))) as authorities:
+        with pem.in_memory(pem.authorities(regular_files.read(tls.ca, pem.MOST_BYTES))) as authorities:
             domain.set_trusted_ca_db(authorities)
     if tls.crl is not None:
         try:
-            lists = openssl.Revocations(pem.lists(pem.read(tls.crl, pem.MOST_LIST_BYTES)))
+            lists = openssl.Revocations(pem.lists(regular_files.read(tls.crl, pem.MOST_LIST_BYTES)))
         except OpenSslError as error:
             raise SSLException(f"{tls.crl}: {error}") from error
         if not (len(contexts) == 1 and lists.check(contexts[0])):
             raise SSLException(f"{tls.crl} cannot be used")
     if tls.cert is not None and tls.key is not None:
-        chain, key = pem.chain(pem.read(tls.cert)), pem.read(tls.key)
-        with pem.in_memory(chain) as chain_file, pem.in_memory(key) as key_file:
+        chain, key = (regular_files.read(path, pem.MOST_BYTES) for path in (tls.cert, tls.key))
+        with pem.in_memory(pem.chain(chain)) as chain_file, pem.in_memory(key) as key_file:
             domain.set_credentials(chain_file, key_file, None)
     domain.set_peer_authentication(
         SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
@@ -71,7 +70,7 @@ class Credentials:
 
 def _content(path: str | None) -> bytes | None:
     try:
-        return Path(path).read_bytes() if path is not None else None
+        return regular_files.read(path, pem.MOST_LIST_BYTES) if path is not None else None
     except OSError:
         return None
 
@@ -103,4 +102,4 @@ def is_local(host: str) -> bool:
 
 
 def _line(path: str) -> str:
-    return Path(path).read_text().rstrip("\r\n")
+    return regular_files.read(path, pem.MOST_BYTES).decode().rstrip("\r\n")

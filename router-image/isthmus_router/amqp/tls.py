@@ -9,12 +9,11 @@ import ssl
 import weakref
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router import openssl, pem
+from isthmus_router import openssl, pem, regular_files
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.ciphers import DEFAULT_PROTOCOLS, cipher_list
 from isthmus_router.config.model import SslProfileConfig
@@ -186,7 +185,7 @@ def names_of_users(profile: SslProfileConfig) -> Mapping[str, str]:
         return {}
     where = f"sslProfile {profile.name}: uidNameMappingFile {path!r}"
     try:
-        names = json.loads(Path(path).read_bytes())
+        names = json.loads(regular_files.read(path, pem.MOST_BYTES))
     except OSError as error:
         raise TlsError(f"{where}: {error.strerror}") from error
     except ValueError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Protocol
+
+from isthmus_router import regular_files
 
 
 class Sources(Protocol):
@@ -24,9 +25,12 @@ class Sources(Protocol):
 class SystemSources:
     """The files and environment of this process."""
 
+    most_bytes = 64 << 20
+    """Of a file."""
+
     def read(self, path: str) -> bytes:
-        """Contents of a file; OSError when it cannot be read."""
-        return Path(path).read_bytes()
+        """Contents of a regular file of at most `most_bytes`; OSError when it cannot be read."""
+        return regular_files.read(path, self.most_bytes)
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in a directory; OSError when it cannot be read."""
@@ -37,25 +41,13 @@ class SystemSources:
         return os.environ.get(name)
 
 
-MOST_FILE_BYTES = 1 << 20
-
-
 class GuardedSources(SystemSources):
-    """The same, for clients that name files: what is no file, or a large one, is not read, and no secret is.
+    """The same, for clients that name files: no large file is read, and no secret is.
 
     A secret of this process would go to whatever host the client names beside it.
     """
 
-    def read(self, path: str) -> bytes:
-        """Contents of a regular file of at most a MiB; OSError when it cannot be read."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise ValueError("it is not a regular file")
-            if found.st_size > MOST_FILE_BYTES:
-                raise ValueError(f"it has more than {MOST_FILE_BYTES} bytes")
-            return file.read(MOST_FILE_BYTES)
+    most_bytes = 1 << 20
 
 
 def resolve(text: str, sources: Sources | None) -> str:
