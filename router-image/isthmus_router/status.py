@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TypeVar
 
-from isthmus_router.core.address import split_phase
+from isthmus_router.core.address import is_temporary_key, split_phase
 from isthmus_router.core.roles import Role
 from isthmus_router.management.port import (
     SELF,
@@ -67,7 +67,9 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Generator[None
     auto_links = yield from _list(_auto_link, auto_link_rows)
     link_routes = yield from _list(_link_route, link_route_rows)
     connections = yield from _list(_connection, connection_rows)
-    addresses = yield from _list(_address, address_rows)
+    # Who knows a temporary address can send messages to its client.
+    lasting = (row for row in address_rows if row is None or not is_temporary_key(row.key))
+    addresses = yield from _list(_address, lasting)
     return {
         "router": {
             "id": configuration.router.id,

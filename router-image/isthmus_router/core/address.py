@@ -125,6 +125,13 @@ def is_temporary(address: str) -> bool:
     return name.startswith(f"_${TEMPORARY_PREFIX}")
 
 
+def is_temporary_key(key: str) -> bool:
+    """The same of the key of an address of this router."""
+    return key.startswith(
+        (AddressClass.LOCAL + TEMPORARY_PREFIX, f"{AddressClass.MOBILE}_${TEMPORARY_PREFIX}")
+    )
+
+
 def address_key(address: str, router_id: str, *, edge: bool) -> str:
     """The key of `address` as the router `router_id` sees it.
 

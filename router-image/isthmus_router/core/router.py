@@ -12,6 +12,7 @@ import secrets
 import string
 from collections.abc import Callable, Iterator
 
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.address import (
     LINK_ROUTES,
     TEMPORARY_PREFIX,
@@ -55,6 +56,7 @@ FORBIDDEN = Condition("qd:forbidden", "Connectivity to the node is forbidden")
 NOT_FOUND = Condition("amqp:not-found", "Node not found")
 TOO_LONG = Condition("amqp:invalid-field", f"The address has more than {LONGEST_ADDRESS_BYTES} characters")
 WRONG_ROLE = Condition("qd:connection-role", "Link attach forbidden on inter-router connection")
+OF_ANOTHER = Condition(UNAUTHORIZED, "The temporary address is that of another connection")
 NO_COORDINATOR = Condition(
     "amqp:precondition-failed",
     "This router is no transaction coordinator; a linkRoute with prefix $coordinator and direction in "
@@ -292,6 +294,9 @@ class RouterCore:
             # The way to another router: who consumed from it would get that router's messages.
             self.refuse(link, NO_ROUTE)
             return
+        if not source.dynamic and self._is_temporary_of_another(key, link.connection):
+            self.refuse(link, OF_ANOTHER)
+            return
         address = self.addresses.obtain(key)
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
             self.addresses.forget_if_unused(address)
@@ -304,6 +309,13 @@ class RouterCore:
         link.source = source
         self.port.accept_link(link, source, link.target)
         self.bind_consumer(link, address)
+
+    def _is_temporary_of_another(self, key: str, connection: Connection) -> bool:
+        """Whether a consumer of the address would take messages that are for the client of another connection."""
+        if connection.role.is_between_routers or not key.startswith(AddressClass.LOCAL + TEMPORARY_PREFIX):
+            return False
+        address = self.addresses.get(key)
+        return address is None or all(link.connection is not connection for link in address.consumers)
 
     def bind_producer(self, link: Link, address: Address) -> None:
         """Deliveries on the IN link go to `address`; credit follows its reachability."""

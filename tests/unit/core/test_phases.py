@@ -105,14 +105,36 @@ def test_a_client_may_name_the_phase(router: RouterInMemory) -> None:
     assert router.core.addresses["M_$phase.4/orders"].treatment is Treatment.CLOSEST
 
 
-@pytest.mark.parametrize("name", ["$management", "_$temp.x", "_local/$management", "_topo/0/ME/temp.x"])
-def test_what_is_not_the_clients_has_no_phases(name: str) -> None:
+@pytest.fixture
+def phased() -> RouterInMemory:
+    """A router on which every address has phases."""
     router = RouterInMemory()
     router.core.configured.patterns.add_pattern(
         "#", ConfiguredAddress(Treatment.CLOSEST, ingress_phase=2, egress_phase=2)
     )
-    assert "phase" not in key_of(router.receiver(name))
-    assert "phase" not in key_of(router.sender(name))
+    return router
+
+
+@pytest.mark.parametrize("name", ["$management", "_$temp.x", "_local/$management"])
+def test_what_is_not_the_clients_has_no_phases(phased: RouterInMemory, name: str) -> None:
+    assert "phase" not in key_of(phased.receiver(name))
+    assert "phase" not in key_of(phased.sender(name))
+
+
+def test_a_temporary_address_has_no_phases(phased: RouterInMemory) -> None:
+    receiver = phased.attach(phased.connection(), Direction.OUT, Terminus(dynamic=True), Terminus())
+    assert "phase" not in key_of(receiver)
+    assert receiver.source.address is not None
+    assert key_of(phased.sender(receiver.source.address)) == key_of(receiver)
+
+
+def test_only_its_connection_receives_from_a_temporary_address(router: RouterInMemory) -> None:
+    own = router.connection()
+    receiver = router.attach(own, Direction.OUT, Terminus(dynamic=True), Terminus())
+    name = receiver.source.address
+    assert key_of(router.receiver(name, own)) == key_of(receiver)
+    for refused in (router.receiver(name), router.receiver("amqp:/_topo/0/ME/temp.invented")):
+        assert router.port.refused[refused].name == "amqp:unauthorized-access"
 
 
 def test_messages_of_an_anonymous_sender_are_in_the_senders_phase() -> None:
