@@ -422,6 +422,8 @@ class _RouterPlan:
         }
         if wanted is not None:
             attributes["verifyHostname"] = given.verify_hostname if given is not None else True
+        if spec.allow_peer_links:
+            attributes["allowPeerLinks"] = True
         if spec.data_connections is not None:
             attributes["dataConnectionCount"] = spec.data_connections
         mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None

@@ -123,6 +123,10 @@ class ConnectorSpec(Model):
     """Largest credit given to one sender, in deliveries; links between routers, which carry what many clients send,
     get 16 times as much."""
 
+    allow_peer_links: bool = False
+    """`route-container` and `normal`: the peer may attach links of its own, with the rights of a client without a
+    policy. Otherwise it has only the links that the routers attach, for LinkRoutes and `autoLinks`."""
+
     auto_links: Annotated[list[AutoLink], Field(max_length=64)] | None = None
     """`route-container`: links that the routers keep attached to the broker, such as those to and from a queue that
     is a waypoint of an address."""
@@ -139,6 +143,12 @@ class ConnectorSpec(Model):
             "dataConnections needs role inter-router",
             ".dataConnections",
             lambda self: self.data_connections is None or self.role == "inter-router",
+        ),
+        Rule(
+            "!self.allowPeerLinks || self.role in ['route-container', 'normal']",
+            "allowPeerLinks needs role route-container or normal",
+            ".allowPeerLinks",
+            lambda self: not self.allow_peer_links or self.role in {"route-container", "normal"},
         ),
         Rule(
             "!has(self.autoLinks) || self.role == 'route-container'",

@@ -349,6 +349,7 @@ def _admission(connection: AmqpConnection, user: str | None) -> Grant | Conditio
         name=connection.peer,
         hostname=text(lib.pn_connection_remote_hostname(connection.pn)),
         policy_vhost=connection.settings.policy_vhost,
+        may_attach=connection.settings.allow_peer_links,
     )
     return policy.admit(applicant)
 

@@ -55,6 +55,8 @@ class Settings:
     """What clients of a listener may connect to instead."""
     policy_vhost: str | None = None
     """The vhost that decides what the peer may do, whatever the peer says."""
+    allow_peer_links: bool = True
+    """The peer may attach links of its own; what matters for a server to which the router has connected."""
     allow_plain_without_tls: bool = False
     authenticate_peer: bool = False
     require_encryption: bool = False
@@ -134,6 +136,9 @@ def connector_settings(
         username=config.sasl_username,
         password=config.sasl_password,
         verify_hostname=config.verify_hostname,
+        allow_peer_links=config.role.is_between_routers
+        or config.allow_peer_links
+        or config.policy_vhost is not None,
     )
 
 

@@ -233,6 +233,8 @@ def _endpoint(entity: Entity, mode: Mode | None, profiles: set[str]) -> Iterator
             yield entity.problem("failoverUrls", str(error))
     if not listening and values["port"] == 0:
         yield entity.problem("port", "0 is no port to connect to")
+    if not listening and values["allowPeerLinks"] and role not in (Role.NORMAL, Role.ROUTE_CONTAINER):
+        yield entity.problem("allowPeerLinks", "only for the roles normal and route-container")
     yield from _open_properties(entity)
 
 

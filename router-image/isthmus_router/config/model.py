@@ -223,6 +223,7 @@ class ConnectorConfig:
     allow_redirect: bool
     message_logging_components: str
     policy_vhost: str | None
+    allow_peer_links: bool
     management: ManagementLevel | None
     open_properties: Mapping[str, object]
     data_connection_count: int | None

@@ -31,6 +31,9 @@ from isthmus_router.policy.rules import Group, Ruleset, Vhost
 log = logging.getLogger("POLICY")
 
 NOT_REVIEWED = Condition("amqp:internal-error", "the router cannot review what this connection may do")
+NO_PEER_LINKS = Condition(
+    UNAUTHORIZED, "the router has connected to this peer, and its connector does not allow links of the peer"
+)
 _OVER = object()
 
 ANONYMOUS = "anonymous"
@@ -51,6 +54,8 @@ class Applicant:
     """What the client's open frame calls the host it wants."""
     policy_vhost: str | None
     """What the listener or connector says instead."""
+    may_attach: bool = True
+    """Whether the peer of a connector may attach links of its own."""
 
     @property
     def address(self) -> str:
@@ -257,6 +262,9 @@ class PolicyEnforcer:
             return False
         condition = self.renew(link.connection)
         grant: Grant | None = link.connection.grant
+        item = self._open.get(link.connection.id)
+        if condition is None and item is not None and not item.applicant.may_attach:
+            condition = NO_PEER_LINKS
         if condition is None and grant is not None:
             condition = grant.attach_refusal(link, self._core.links_beside(link))
         if condition is not None:

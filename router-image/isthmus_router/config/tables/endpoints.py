@@ -447,6 +447,14 @@ CONNECTOR = Section(
             Kind.STRING,
             f"{_POLICY_VHOST}, as its group `$connector` says. Absent: none. For the roles normal and route-container.",
         ),
+        Attribute(
+            "allowPeerLinks",
+            Kind.BOOLEAN,
+            "The peer may attach links of its own, also to `$management`, as a client may. Without it, and without "
+            "`policyVhost`, the peer has only the links that the router attaches. For the roles normal and "
+            "route-container.",
+            default=False,
+        ),
         replace(_MANAGEMENT, update=Update.REPLACE),
         _OPEN_PROPERTIES,
         Attribute(
