@@ -24,7 +24,7 @@ from .fetch import MAX_ANSWER_BYTES
 from .fields import applied
 from .names import MANAGER
 from .resources.base import API_VERSION
-from .slots import Slots
+from .slots import CutError, Slots
 from .untrusted import document, mapping, scrubbed
 
 Manifest = dict[str, Any]
@@ -41,6 +41,10 @@ MAX_PARALLEL_PER_NAMESPACE = 8
 MAX_PARALLEL_SLOW = 8
 """Of all namespaces together whose requests take longer than a second: an admission webhook of somebody else may delay
 the writes of some namespaces for as long as it likes."""
+MAX_PARALLEL_LATE = 32
+"""Beside these, requests that take longer than a second although no earlier one of their namespace had done so. They
+leave their places to others. Further ones are cut and sent again when it is the turn of a namespace with such requests:
+all requests can be repeated."""
 REQUEST_SECONDS = 1.0
 """Duration of a request that counts as one more request."""
 EARLY_REQUESTS = 8
@@ -138,7 +142,9 @@ class Cluster:
         self._count = count
         self._manager = manager
         self._clock = clock
-        self._slots = Slots(MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT, MAX_PARALLEL_SLOW)
+        self._slots = Slots(
+            MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, REQUEST_CREDIT, MAX_PARALLEL_SLOW, MAX_PARALLEL_LATE
+        )
         self._ended: dict[str | None, float] = {}
         """By namespace: when a request ended last."""
         self.last_end_of_any: float | None = None
@@ -278,13 +284,17 @@ class Cluster:
         accept: str = _JSON,
         limit: int | None = None,
     ) -> Manifest:
-        async with self._slots.slot(namespace) as use:
-            began = self._clock()
+        while True:
             try:
-                return await self._send(verb, path, query, body, content_type, accept, limit)
-            finally:
-                self._ended[namespace] = self.last_end_of_any = self._clock()
-                use.cost = (self._ended[namespace] - began) / REQUEST_SECONDS
+                async with self._slots.slot(namespace) as use:
+                    began = self._clock()
+                    try:
+                        return await self._send(verb, path, query, body, content_type, accept, limit)
+                    finally:
+                        self._ended[namespace] = self.last_end_of_any = self._clock()
+                        use.cost = (self._ended[namespace] - began) / REQUEST_SECONDS
+            except CutError:
+                self._counted(verb, 0)
 
     async def _send(
         self,

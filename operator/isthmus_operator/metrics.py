@@ -31,7 +31,9 @@ WATCH_FAILURES = Counter(
     "isthmus_operator_watch_failures_total", "Watches that failed and began again.", ["resource"]
 )
 API_REQUESTS = Counter(
-    "isthmus_operator_api_requests_total", "Requests to the API server; code 0: no answer.", ["verb", "code"]
+    "isthmus_operator_api_requests_total",
+    "Requests to the API server; code 0: no answer, or cut.",
+    ["verb", "code"],
 )
 POLLS = Counter("isthmus_operator_router_polls_total", "Polls of a router's status.", ["result"])
 OBJECTS = Gauge("isthmus_operator_objects", "Resources by readiness.", ["kind", "ready"])

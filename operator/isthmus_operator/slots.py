@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .turns import Key, Turns
+from .turns import Key, Turn, Turns
 
 _Result = TypeVar("_Result")
 
@@ -24,7 +24,8 @@ SLOW_SECONDS = 1.0
 """A namespace with a use that takes longer is slow, from then on."""
 SLOW_MEMORY = 10.0
 """It is slow until this many times as long as the use took have passed since its end. So slow namespaces that pause, or
-that have quick uses in between, have more than their part of the places for less than a tenth of the time."""
+that have quick uses in between, have more than their part of the places for less than a tenth of the time. A namespace
+that only waits meanwhile stays slow."""
 THREAD_CREDIT = 300.0
 """Turns. A change of a small namespace needs about 12 calls with about 20 ms of CPU time together."""
 
@@ -37,13 +38,39 @@ class Use:
     """What it counts as beside one turn, in turns."""
 
 
+class CutError(Exception):
+    """The use of a place was ended because it took long, as did many others."""
+
+
+@dataclass
+class _Slow:
+    """What is known of a slow namespace."""
+
+    late: int = 0
+    """Uses under way that take long."""
+    until: float = 0.0
+    """By the clock of the event loop."""
+    has_quick: bool = False
+    """Whether a use has ended in time since the last one that took long."""
+    timer: asyncio.TimerHandle | None = None
+
+
 class Slots:
     """`total` places, of which one namespace has at most `share` at a time, and all slow namespaces together at most
-    `slow_share`, if it is stated. An idle namespace has `credit` turns in advance."""
+    `slow_share`, if it is stated. `late_share` uses that take long, although their namespaces were not slow, go on
+    without a place, and others are cut. An idle namespace has `credit` turns in advance."""
 
-    def __init__(self, total: int, share: int, credit: float, slow_share: int | None = None) -> None:
-        self._turns: Turns[asyncio.Future[None]] = Turns(total, share, credit, slow_share)
+    def __init__(
+        self,
+        total: int,
+        share: int,
+        credit: float,
+        slow_share: int | None = None,
+        late_share: int = 0,
+    ) -> None:
+        self._turns: Turns[asyncio.Future[Turn[Any]]] = Turns(total, share, credit, slow_share, late_share)
         self._watches = slow_share is not None
+        self._slow: dict[Key, _Slow] = {}
 
     @property
     def idle(self) -> bool:
@@ -64,63 +91,81 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, namespace: Key) -> AsyncIterator[Use]:
-        """A place for the time of the context. Waits for the turn of the namespace."""
-        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """A place for the time of the context. Waits for the turn of the namespace. Raises CutError."""
+        admitted: asyncio.Future[Turn[Any]] = asyncio.get_running_loop().create_future()
         self._turns.wait(namespace, admitted)
         self._admit()
         use = Use()
-        watch: _Watch | None = None
         try:
-            await admitted
-            watch = _Watch(self, namespace) if self._watches else None
-            yield use
+            turn = await admitted
+            if self._watches:
+                async with self._watched(turn):
+                    yield use
+            else:
+                yield use
         finally:
-            if watch is not None:
-                watch.end()
             if admitted.cancelled():
                 self._turns.withdraw(namespace, admitted)
             else:
-                self._turns.leave(namespace, use.cost)
+                self._turns.leave(admitted.result(), use.cost)
                 self._admit()
 
-    def slow(self, namespace: Key) -> None:
-        """A use of the namespace takes long."""
-        self._turns.slow(namespace)
+    def _admit(self) -> None:
+        while (turn := self._turns.admit()) is not None:
+            if turn.ticket.done():  # it was cancelled just before
+                self._turns.leave(turn)
+            else:
+                turn.ticket.set_result(turn)
 
-    def quick(self, namespace: Key) -> None:
-        """A use that took long is so long ago that it does not count any more."""
+    @asynccontextmanager
+    async def _watched(self, turn: Turn[Any]) -> AsyncIterator[None]:
+        """The use of a place in this context may take long. Raises CutError."""
+        loop = asyncio.get_running_loop()
+        began, end = loop.time(), asyncio.timeout(None)
+        slow: _Slow | None = None
+
+        def late() -> None:
+            nonlocal slow
+            slow = self._slow.setdefault(turn.key, _Slow())
+            slow.late += 1
+            self._turns.slow(turn.key)
+            if self._turns.late(turn):
+                self._admit()
+            else:
+                end.reschedule(loop.time())
+
+        timer = loop.call_later(SLOW_SECONDS, late)
+        try:
+            async with end:
+                yield
+        except TimeoutError as error:
+            raise (CutError() if end.expired() else error) from None
+        finally:
+            timer.cancel()
+            if slow is not None:
+                slow.late -= 1
+                slow.has_quick = False
+                slow.until = max(slow.until, loop.time() + SLOW_MEMORY * (loop.time() - began))
+                self._review(turn.key)
+            elif turn.key in self._slow:
+                self._slow[turn.key].has_quick = True
+
+    def _review(self, namespace: Key) -> None:
+        """A namespace is slow no more, or it may be so later."""
+        slow, loop = self._slow[namespace], asyncio.get_running_loop()
+        if slow.timer is not None:
+            slow.timer.cancel()
+            slow.timer = None
+        if slow.late:
+            return
+        if loop.time() >= slow.until and self.is_waiting(namespace) and not slow.has_quick:
+            slow.until = loop.time() + SLOW_MEMORY * SLOW_SECONDS
+        if loop.time() < slow.until:
+            slow.timer = loop.call_at(slow.until, self._review, namespace)
+            return
+        del self._slow[namespace]
         self._turns.quick(namespace)
         self._admit()
-
-    def _admit(self) -> None:
-        while (found := self._turns.admit()) is not None:
-            namespace, admitted = found
-            if admitted.done():  # it was cancelled just before
-                self._turns.leave(namespace)
-            else:
-                admitted.set_result(None)
-
-
-class _Watch:
-    """The duration of a use of a place."""
-
-    def __init__(self, slots: Slots, namespace: Key) -> None:
-        self._slots, self._namespace = slots, namespace
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._is_slow = False
-        self._timer = self._loop.call_later(SLOW_SECONDS, self._slow)
-
-    def end(self) -> None:
-        """The use has ended."""
-        self._timer.cancel()
-        if self._is_slow:
-            memory = SLOW_MEMORY * (self._loop.time() - self._began)
-            self._loop.call_later(memory, self._slots.quick, self._namespace)
-
-    def _slow(self) -> None:
-        self._is_slow = True
-        self._slots.slow(self._namespace)
 
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Slots] = WeakKeyDictionary()

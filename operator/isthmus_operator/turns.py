@@ -6,14 +6,16 @@ idle namespace falls behind that of one that always waits, by at most the credit
 one after the other, goes before those that busy namespaces wait for, however many there are. No count gets ahead by
 more than the credit either, so that each namespace has its turn again.
 
-A place that is in use cannot be taken back. So namespaces whose turns take long share a part of the places, and the
-other places remain for namespaces whose turns are short.
+A turn that takes long gives its place back and goes on. So a namespace whose turns take long occupies places for a
+short time only, whatever was known of it before. The number of such turns is bounded. Namespaces of which it is known
+share a part of the places, and the other places remain for namespaces whose turns are short.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
+from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -34,15 +36,40 @@ _Entry = tuple[float, int, Key]
 _Ticket = TypeVar("_Ticket")
 
 
+@dataclass
+class Turn(Generic[_Ticket]):
+    """A turn under way."""
+
+    key: Key
+    """The namespace."""
+    ticket: _Ticket
+    expected: bool
+    """Whether the namespace was slow when the turn began."""
+    has_place: bool = True
+
+
 class Turns(Generic[_Ticket]):
     """`total` places, of which one namespace has at most `share` at a time, and all slow namespaces together at most
-    `slow_share` (default: `total`). `credit` is in turns. Each call takes time in proportion to the logarithm of the
+    `slow_share` (default: `total`), without turns that were late before it was known that they would be. Of these,
+    `late_share` go on without a place. `credit` is in turns. Each call takes time in proportion to the logarithm of the
     number of namespaces that wait, and to the number of places."""
 
-    def __init__(self, total: int, share: int, credit: float, slow_share: int | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        share: int,
+        credit: float,
+        slow_share: int | None = None,
+        late_share: int = 0,
+    ) -> None:
         self._free = total
         self._share = share
         self._slow_share = total if slow_share is None else slow_share
+        self._late_share = late_share
+        self._late = {True: 0, False: 0}
+        """Turns without a place: those that were expected to be late, and the others."""
+        self._places: Counter[Key] = Counter()
+        """Places that namespaces have."""
         self._credit = credit
         self._now = 0.0
         """The count of a namespace that has waited all the time."""
@@ -56,8 +83,7 @@ class Turns(Generic[_Ticket]):
         """The same of slow namespaces."""
         self._queued: dict[Key, _Entry] = {}
         """The entries that count. A namespace that became slow while it waited has an old one in the other heap."""
-        self._slow: Counter[Key] = Counter()
-        """The slow namespaces, and how many of their turns make them slow."""
+        self._slow: set[Key] = set()
         self._order = count()
         self._early: dict[Key, int] = {}
         """Turns that count as `EARLY_PRICE`."""
@@ -85,15 +111,13 @@ class Turns(Generic[_Ticket]):
         self._early.pop(key, None)
 
     def slow(self, key: Key) -> None:
-        """A turn of the namespace takes long. The namespace counts as slow until as many calls of `quick`."""
-        self._slow[key] += 1
+        """The namespace is slow: its turns take long."""
+        self._slow.add(key)
         self._requeue(key)
 
     def quick(self, key: Key) -> None:
-        """A turn for which `slow` was called does not count any more."""
-        self._slow[key] -= 1
-        if not self._slow[key]:
-            del self._slow[key]
+        """The namespace is not slow any more."""
+        self._slow.discard(key)
         self._requeue(key)
 
     def withdraw(self, key: Key, ticket: _Ticket) -> None:
@@ -103,8 +127,8 @@ class Turns(Generic[_Ticket]):
             waiting.remove(ticket)
             self._drop_if_empty(key)
 
-    def admit(self) -> tuple[Key, _Ticket] | None:
-        """Begin the next turn. Return the ticket and its namespace, or None if none waits or there is no place."""
+    def admit(self) -> Turn[_Ticket] | None:
+        """Begin the next turn. Return it, or None if no ticket waits or there is no place."""
         while self._free and (entry := self._lowest()) is not None:
             start, _, key = entry
             del self._queued[key]
@@ -116,21 +140,42 @@ class Turns(Generic[_Ticket]):
             ticket = self._waiting[key].popleft()
             self._drop_if_empty(key)
             self._free -= 1
+            self._places[key] += 1
             self._under_way[key] = self._under_way.get(key, 0) + 1
             self._now = max(self._now, start)
             self._count(key, start, self._price(key))
             self._enqueue(key)
-            return key, ticket
+            return Turn(key, ticket, key in self._slow)
         return None
 
-    def leave(self, key: Key, cost: float = 0.0) -> None:
-        """A turn of the namespace has ended, and counts as `cost` more."""
-        self._free += 1
+    def late(self, turn: Turn[_Ticket]) -> bool:
+        """The turn takes long. Return whether it may go on; it has no place any more then. Too many others may do so
+        already: it must end."""
+        if not turn.expected and self._late[False] >= self._late_share:
+            return False
+        self._late[turn.expected] += 1
+        turn.has_place = False
+        self._give_back(turn.key)
+        return True
+
+    def leave(self, turn: Turn[_Ticket], cost: float = 0.0) -> None:
+        """The turn has ended, and counts as `cost` more."""
+        key = turn.key
+        if turn.has_place:
+            self._give_back(key)
+        else:
+            self._late[turn.expected] -= 1
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
         self._count(key, self._start(key), cost)
         self._enqueue(key)
+
+    def _give_back(self, key: Key) -> None:
+        self._free += 1
+        self._places[key] -= 1
+        if not self._places[key]:
+            del self._places[key]
 
     def _price(self, key: Key) -> float:
         early = self._early.pop(key, 0)
@@ -162,7 +207,7 @@ class Turns(Generic[_Ticket]):
 
     def _lowest(self) -> _Entry | None:
         """Remove and return the entry of the namespace that goes next, or None if none may."""
-        slow = sum(number for key, number in self._under_way.items() if key in self._slow)
+        slow = self._late[True] + sum(number for key, number in self._places.items() if key in self._slow)
         queues = [self._queue] if slow >= self._slow_share else [self._queue, self._slow_queue]
         for queue in queues:
             while queue and self._queued.get(queue[0][2]) is not queue[0]:

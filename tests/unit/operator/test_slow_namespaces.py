@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from isthmus_operator.cluster import MAX_PARALLEL, MAX_PARALLEL_PER_NAMESPACE, MAX_PARALLEL_SLOW, Cluster
+from isthmus_operator.cluster import (
+    MAX_PARALLEL,
+    MAX_PARALLEL_LATE,
+    MAX_PARALLEL_PER_NAMESPACE,
+    MAX_PARALLEL_SLOW,
+    Cluster,
+)
 from isthmus_operator.resources.base import API_VERSION
 from isthmus_operator.slots import SLOW_MEMORY
 
@@ -50,6 +56,8 @@ class Api:
         self.delays = delays
         self.default = QUICK_SECONDS
         self.under_way: Counter[str] = Counter()
+        self.most = 0
+        self.cut = 0
         self.answered: Counter[str] = Counter()
 
     async def param_serialize(self, verb: str, path: str, **_: Any) -> tuple[Any, ...]:
@@ -59,8 +67,14 @@ class Api:
         namespace = path.split("/namespaces/")[1].partition("/")[0]
         late = not path.endswith("/status")
         self.under_way[namespace] += 1
-        await asyncio.sleep(self.delays.get(namespace, self.default) if late else self.default)
-        self.under_way[namespace] -= 1
+        self.most = max(self.most, self.under_way.total())
+        try:
+            await asyncio.sleep(self.delays.get(namespace, self.default) if late else self.default)
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
+        finally:
+            self.under_way[namespace] -= 1
         self.answered[namespace] += 1
         return Answer()
 
@@ -226,5 +240,108 @@ def test_pauses_and_quick_requests_give_a_slow_namespace_few_places() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert max(durations) < 10 * QUICK_SECONDS
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("slow", [24, 160])
+def test_many_namespaces_that_become_slow_by_turns_delay_others_by_a_second(slow: int) -> None:
+    """Each write of two further namespaces takes 20 s, and 20 s later those of the next two."""
+    names = [f"slow{number}" for number in range(slow)]
+    api = Api(**dict.fromkeys(names, 20.0))
+
+    async def work() -> None:
+        async def rotate(cluster: Cluster) -> None:
+            for pair in itertools.cycle(zip(names[::2], names[1::2], strict=True)):
+                tasks = [asyncio.create_task(busy(cluster, name, 20)) for name in pair]
+                await asyncio.sleep(20)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        cluster = Cluster(api, clock=asyncio.get_running_loop().time)
+        task = asyncio.create_task(rotate(cluster))
+        durations = await changes(cluster, 400)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert statistics.median(durations) < 10 * QUICK_SECONDS
+        assert max(durations) <= 5 * 1.1
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("slow", [30, 160])
+def test_many_namespaces_that_are_slow_at_once_delay_others_by_a_second(slow: int) -> None:
+    api = Api(**{f"slow{number}": 20.0 for number in range(slow)})
+
+    async def work() -> None:
+        async def measure(cluster: Cluster) -> None:
+            durations = await changes(cluster, 400)
+            assert statistics.median(durations) < 10 * QUICK_SECONDS
+            assert max(durations[1:]) <= 5 * 1.1
+            assert durations[0] <= 5 + slow / MAX_PARALLEL, "each of them begins 8 requests of a second"
+            await asyncio.sleep(20 * slow)
+
+        await beside(api, measure, *api.delays)
+
+    simulated(work)
+    assert api.most <= MAX_PARALLEL + MAX_PARALLEL_SLOW + MAX_PARALLEL_LATE
+    part = MAX_PARALLEL_SLOW * (2 * 400 + 20 * slow) / 20 / slow
+    assert min(api.answered[name] for name in api.delays) > 0.5 * part
+
+
+def test_requests_that_are_cut_are_sent_again_until_they_are_answered() -> None:
+    api = Api(**{f"slow{number}": 5.0 for number in range(20)})
+
+    async def work() -> None:
+        cluster = Cluster(api, clock=asyncio.get_running_loop().time)
+        writes = (
+            cluster.apply(manifest(name, f"r{number}"))
+            for name in api.delays
+            for number in range(MAX_PARALLEL_PER_NAMESPACE)
+        )
+        await asyncio.gather(*writes)
+        assert cluster._slots.idle
+
+    simulated(work)
+    assert api.answered == dict.fromkeys(api.delays, MAX_PARALLEL_PER_NAMESPACE)
+    assert api.cut > 0
+    assert api.most <= MAX_PARALLEL + MAX_PARALLEL_SLOW + MAX_PARALLEL_LATE
+
+
+def test_a_request_that_is_given_up_is_not_sent_again() -> None:
+    api = Api(**{f"slow{number}": 5.0 for number in range(20)})
+
+    async def work() -> None:
+        cluster = Cluster(api, clock=asyncio.get_running_loop().time)
+        writes = [
+            asyncio.create_task(cluster.apply(manifest(name, f"r{number}")))
+            for name in api.delays
+            for number in range(MAX_PARALLEL_PER_NAMESPACE)
+        ]
+        await asyncio.sleep(3.5)
+        for write in writes:
+            write.cancel()
+        ended = await asyncio.gather(*writes, return_exceptions=True)
+        assert all(isinstance(item, asyncio.CancelledError) for item in ended)
+        assert cluster._slots.idle
+        assert not api.under_way.total()
+
+    simulated(work)
+
+
+def test_a_namespace_that_only_waits_stays_slow() -> None:
+    """So many namespaces are slow that each one waits for longer than it is slow."""
+    api = Api(**{f"slow{number}": 20.0 for number in range(160)})
+
+    async def work() -> None:
+        async def measure(cluster: Cluster) -> None:
+            await asyncio.sleep(100)
+            for _ in range(200):
+                await asyncio.sleep(10)
+                assert api.under_way.total() <= MAX_PARALLEL_SLOW
+
+        await beside(api, measure, *api.delays)
 
     simulated(work)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from isthmus_operator.turns import AGING, Key, Turns
+from isthmus_operator.turns import AGING, Key, Turn, Turns
 
 TOTAL, SHARE, CREDIT = 16, 8, 32.0
 
@@ -20,9 +20,10 @@ class World:
         share: int = SHARE,
         credit: float = CREDIT,
         slow_share: int | None = None,
+        late_share: int = 0,
     ) -> None:
-        self.turns: Turns[str] = Turns(total, share, credit, slow_share)
-        self.under_way: list[Key] = []
+        self.turns: Turns[str] = Turns(total, share, credit, slow_share, late_share)
+        self.turns_under_way: list[Turn[str]] = []
         self.had: Counter[Key] = Counter()
         self.costs: dict[Key, float] = {}
         self.waiting: Counter[Key] = Counter()
@@ -35,17 +36,20 @@ class World:
 
     def fill(self) -> None:
         while (found := self.turns.admit()) is not None:
-            key, ticket = found
-            assert ticket == f"ticket of {key}"
-            self.under_way.append(key)
-            self.had[key] += 1
-            self.waiting[key] -= 1
+            assert found.ticket == f"ticket of {found.key}"
+            self.turns_under_way.append(found)
+            self.had[found.key] += 1
+            self.waiting[found.key] -= 1
+
+    @property
+    def under_way(self) -> list[Key]:
+        return [turn.key for turn in self.turns_under_way]
 
     def end_one(self) -> Key:
-        key = self.under_way.pop(0)
-        self.turns.leave(key, self.costs.get(key, 0.0))
+        turn = self.turns_under_way.pop(0)
+        self.turns.leave(turn, self.costs.get(turn.key, 0.0))
         self.fill()
-        return key
+        return turn.key
 
     def attack(self, namespaces: int, each: int) -> None:
         for number in range(namespaces):
@@ -202,10 +206,6 @@ def test_a_namespace_becomes_slow_and_quick_while_it_waits() -> None:
     for _ in range(SHARE - 4):
         world.end_one()
     assert world.under_way == ["a"] * 4
-    world.turns.slow("a")
-    world.turns.quick("a")
-    world.fill()
-    assert world.under_way == ["a"] * 4, "another turn still counts"
     world.turns.quick("a")
     world.fill()
     assert world.under_way == ["a"] * SHARE
@@ -215,6 +215,38 @@ def test_a_namespace_becomes_slow_and_quick_while_it_waits() -> None:
     assert world.turns.idle
     assert not world.turns._slow
     assert not world.turns._queued
+
+
+def test_late_turns_give_their_places_back_as_far_as_there_is_room_for_them() -> None:
+    world = World(total=4, share=4, slow_share=2, late_share=3)
+    world.ask("a", 4)
+    late = list(world.turns_under_way)
+    assert [world.turns.late(turn) for turn in late] == [True, True, True, False]
+    world.ask("b", 4)
+    assert Counter(world.under_way) == {"a": 4, "b": 3}
+    world.turns.leave(late[0])
+    assert world.turns.late(late[3])
+    world.fill()
+    assert Counter(world.under_way)["b"] == 4
+
+
+def test_turns_of_slow_namespaces_are_late_beside_all_others() -> None:
+    world = World(total=4, share=4, slow_share=2, late_share=1)
+    world.ask("a", 1)
+    assert world.turns.late(world.turns_under_way[0])
+    world.turns.slow("s")
+    for _ in range(2):
+        world.ask("s", 3)
+        expected = [turn for turn in world.turns_under_way if turn.expected]
+        assert len(expected) == 2, "late ones count as well"
+        assert all(world.turns.late(turn) for turn in expected if turn.has_place)
+    world.ask("b", 9)
+    assert Counter(world.under_way)["b"] == 4
+    while world.under_way:
+        world.end_one()
+    assert world.turns.idle
+    assert not world.turns._places
+    assert world.had == {"a": 1, "s": 6, "b": 9}
 
 
 def test_slow_namespaces_and_quick_ones_take_equal_turns_if_there_is_room() -> None:
@@ -231,13 +263,15 @@ def test_one_that_does_not_wait_any_more_gets_no_turn() -> None:
     turns: Turns[str] = Turns(1, 1, CREDIT)
     for ticket in ("one", "two", "three"):
         turns.wait("a", ticket)
-    assert turns.admit() == ("a", "one")
+    one = turns.admit()
+    assert one == Turn("a", "one", expected=False)
     turns.withdraw("a", "two")
     turns.withdraw("a", "one")
     turns.withdraw("b", "unknown")
-    turns.leave("a")
-    assert turns.admit() == ("a", "three")
-    turns.leave("a")
+    turns.leave(one)
+    three = turns.admit()
+    assert three == Turn("a", "three", expected=False)
+    turns.leave(three)
     turns.wait("a", "four")
     turns.withdraw("a", "four")
     assert turns.admit() is None
