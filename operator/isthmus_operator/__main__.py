@@ -177,7 +177,7 @@ def _registry(
         in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG")
         log_in = kopf.login_with_service_account if in_cluster else kopf.login_with_kubeconfig
         info = log_in(**kwargs)
-        return sessions.session(info) if info is not None else None
+        return await sessions.session(info) if info is not None else None
 
     kopf.on.login(id="login", registry=registry)(login)
     return registry

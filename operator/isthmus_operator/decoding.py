@@ -66,7 +66,7 @@ def decoded(body: bytes | str) -> Any:
     Values that are nested in more than `MAX_LEVELS` others of their object are null, and parts of objects with too many
     values are left out. Raises ValueError when `body` is not JSON.
     """
-    text = body if isinstance(body, str) else body.decode("utf-8", "surrogatepass")
+    text = body if isinstance(body, str) else _text(body)
     mark, at = _next(text, 0)
     found, at = _fields(text, at) if mark == "{" else _value(text, at)
     if _next(text, at)[0]:
@@ -75,6 +75,14 @@ def decoded(body: bytes | str) -> Any:
         _shorten(found)
         _shorten(found.get("object"))
     return _cut(found)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        # That error holds the document, which may contain the keys of Secrets, and would bring it into the log.
+        raise ValueError(f"no UTF-8 at {error.start}") from None
 
 
 def watched(body: bytes | str) -> Any:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15
 RENEW_DEADLINE_SECONDS = 10.0
+MARGIN_SECONDS = 1.0
 RETRY_SECONDS = 2.0
 
 
@@ -80,16 +81,18 @@ class Election:
 
     async def hold(self) -> None:
         """Renews the lease; returns when it is lost, after which we must not act any more."""
-        renewed = self._clock()
-        while self._clock() - renewed < RENEW_DEADLINE_SECONDS:
+        end = self._clock() + RENEW_DEADLINE_SECONDS
+        while self._clock() < end:
             await asyncio.sleep(RETRY_SECONDS)
+            begin = self._clock()
             try:
-                async with asyncio.timeout(RENEW_DEADLINE_SECONDS - (self._clock() - renewed)):
-                    kept = await self._try()
+                async with asyncio.timeout(end - begin):
+                    kept = await self._renew()
             except TimeoutError:
                 break
             if kept:
-                renewed = self._clock()
+                # A rival may take the lease `LEASE_SECONDS` after it was stored, which was after `begin`.
+                end = min(self._clock() + RENEW_DEADLINE_SECONDS, begin + LEASE_SECONDS - MARGIN_SECONDS)
         LEADER.set(0)
         logger.error("%s has lost the lease", self._identity)
 
@@ -106,6 +109,19 @@ class Election:
         except (ApiError, TimeoutError) as error:
             logger.warning("lease not released: %s", error)
         self._lease = None
+
+    async def _renew(self) -> bool:
+        """Replace the lease as it was after the last renewal; read it only if somebody has changed it since."""
+        if self._lease is not None:
+            try:
+                self._lease = await self._cluster.replace(self._manifest(self._lease))
+            except ApiError as error:
+                if error.status not in (404, 409):
+                    logger.warning("lease %s: %s", self._name, error)
+                    return False
+            else:
+                return True
+        return await self._try()
 
     async def _try(self) -> bool:
         try:

@@ -15,6 +15,15 @@ import kopf
 
 from isthmus_router.printable import printable
 
+MOST_CHARACTERS = 16 * 1024
+"""Of a message, and of the end of a traceback. kopf logs what the API server has sent, whatever its length."""
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}... ({len(text) - MOST_CHARACTERS} more characters)"
+
 
 class JsonFormatter(logging.Formatter):
     """Records as JSON. `module` is the name of the logger; what kopf says about an object has `object`."""
@@ -24,13 +33,13 @@ class JsonFormatter(logging.Formatter):
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat("T", "milliseconds")[:-6] + "Z",
             "level": record.levelname.lower(),
             "module": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }
         reference = getattr(record, "k8s_ref", None)
         if reference is not None:
             entry["object"] = reference
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = self.formatException(record.exc_info)[-MOST_CHARACTERS:]
         return printable(json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -44,8 +53,8 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         shown = copy.copy(record)
-        shown.msg, shown.args = printable(record.getMessage()), None
-        return printable(self._inner.format(shown), lines=True)
+        shown.msg, shown.args = printable(_cut(record.getMessage())), None
+        return printable(self._inner.format(shown)[: 2 * MOST_CHARACTERS], lines=True)
 
 
 def configure(log_format: str, level: str) -> None:
@@ -59,3 +68,6 @@ def configure(log_format: str, level: str) -> None:
         )
     logging.root.setLevel(level.upper())
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # one line per event of every object
+    logging.getLogger("kopf._cogs.clients.watching").setLevel(
+        logging.ERROR
+    )  # its warnings contain whole objects

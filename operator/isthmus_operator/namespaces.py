@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 30.0
 """Between two attempts to read a namespace. kopf ends its watches of a namespace in less time."""
+LIST_SECONDS = 120.0
+"""For the next object of a list to arrive. kopf would wait as long as an answer with `Retry-After` says."""
 KINDS = (*RESOURCE_KINDS, *CHILD_KINDS, "Pod", "ReplicaSet")
 """Kinds that kopf watches."""
 _continuous_watch = watching.continuous_watch
@@ -49,7 +51,7 @@ class Namespaces:
         self.indexers = indexing.OperatorIndexers()
         """What kopf holds of it."""
         self.delivered_at = time.monotonic()
-        """When a list or a watch has last delivered anything."""
+        """When a list or a watch has last delivered an object. A bookmark, which a watch sends each minute, is none."""
 
     @property
     def refused(self) -> Collection[str]:
@@ -81,12 +83,25 @@ class Namespaces:
             *, namespace: references.Namespace, resource: references.Resource, **arguments: Any
         ) -> AsyncIterator[Any]:
             stream = _continuous_watch(namespace=namespace, resource=resource, **arguments)
+            items = self._deletions.added(stream, resource, namespace)
+            listed = False
+            delivered_at = failures.now()
             try:
-                async for item in self._deletions.added(stream, resource, namespace):
-                    self.delivered_at = time.monotonic()
+                while True:
+                    async with asyncio.timeout(None if listed else LIST_SECONDS):
+                        item = await anext(items, None)
+                    if item is None:
+                        break
                     if item is watching.Bookmark.LISTED:
+                        listed = True
                         failures.listed(resource, namespace)
+                    if not listed:
+                        delivered_at = failures.now()
+                    if item is watching.Bookmark.LISTED or item["type"] != "BOOKMARK":
+                        self.delivered_at = time.monotonic()
                     yield item
+                if not listed:  # kopf says nothing of answers that do not come
+                    raise TimeoutError("its list did not end")
             except errors.APIForbiddenError as error:
                 if namespace is None:
                     raise  # kopf examines at its start what it may watch
@@ -94,7 +109,7 @@ class Namespaces:
                 yield watching.Bookmark.LISTED  # at its start, kopf waits for it before it processes any object
                 await asyncio.Event().wait()  # kopf cancels the watch
             except Exception as error:
-                await failures.failed(resource, namespace, error)
+                await failures.failed(resource, namespace, error, None if listed else delivered_at)
 
         watching.continuous_watch = watch
 

@@ -24,6 +24,8 @@ CALM_SECONDS = 300.0
 """A watch that has not failed for this time begins with the first pause again."""
 MOST_SECONDS = 300.0
 """Without a list, before the operator ends."""
+MOST_CHARACTERS = 500
+"""Of an error that are logged."""
 
 _Watch = tuple[str, references.Namespace]
 """Plural name of the resource, and namespace."""
@@ -44,10 +46,25 @@ class WatchFailures:
         """Watches that have had no list since a failure, and the time of the first failure."""
         self._lasting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
+    def now(self) -> float:
+        """The time in seconds."""
+        return self._clock()
+
     async def failed(
-        self, resource: references.Resource, namespace: references.Namespace, error: Exception
+        self,
+        resource: references.Resource,
+        namespace: references.Namespace,
+        error: Exception,
+        delivered_at: float | None = None,
     ) -> None:
-        """Report the failure of a watch, and wait until it may begin again."""
+        """Report the failure of a watch, and wait until it may begin again.
+
+        Args:
+            resource: what is watched.
+            namespace: where, or None for all namespaces.
+            error: the reason.
+            delivered_at: when its list, which is not complete, began or last delivered an object. None if the list is.
+        """
         now, watch = self._clock(), (resource.plural, namespace)
         last, pause = self._failed.get(watch, (now, 0.0))
         if now - last > CALM_SECONDS:
@@ -57,9 +74,12 @@ class WatchFailures:
         metrics.WATCH_FAILURES.labels(resource.plural).inc()
         where = f"in namespace {namespace}" if namespace is not None else "in all namespaces"
         what = f"the watch of {resource.plural} {where}"
-        logger.warning("%s failed and begins again in %d seconds: %r", what, pause, error)
-        if now - self._since.setdefault(watch, now) > MOST_SECONDS and not self._lasting.done():
-            self._lasting.set_result(f"{what} has failed for {MOST_SECONDS:.0f} seconds: {error!r}")
+        # The `repr` of an error may contain the whole answer of the API server.
+        why = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+        logger.warning("%s failed and begins again in %d seconds: %s", what, pause, why)
+        since = self._since.setdefault(watch, now if delivered_at is None else delivered_at)
+        if now - since > MOST_SECONDS and not self._lasting.done():
+            self._lasting.set_result(f"{what} has failed for {MOST_SECONDS:.0f} seconds: {why}")
         await asyncio.sleep(pause)
 
     def listed(self, resource: references.Resource, namespace: references.Namespace) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -10,6 +12,9 @@ import aiohttp
 import kopf
 
 from .decoding import apart, line, watched
+from .watch_failures import CALM_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+
+logger = logging.getLogger(__name__)
 
 LISTS_AT_A_TIME = 2
 """Lists of all kinds and namespaces begin at the same time, and each answer may have many MiB."""
@@ -64,29 +69,43 @@ class BoundedResponse(aiohttp.ClientResponse):
 
 
 class Sessions:
-    """Sessions for kopf. The same credentials have the same session, by which kopf knows those that were refused."""
+    """Sessions for kopf, which asks for one when the API server has refused the last one with status 401.
 
-    def __init__(self) -> None:
-        self._last: tuple[kopf.ConnectionInfo, kopf.AiohttpSession] | None = None
+    The API server also refuses valid credentials for a short time, for example while it starts. kopf uses no session
+    again that was refused, and none of its watches would ever have another one. So the same credentials have a new
+    session, after a pause.
+    """
 
-    def session(self, info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-        """Called in the event loop. kopf closes the session."""
-        if self._last is None or self._last[0] != info:
-            session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-                headers=info.as_http_headers(),
-                proxy=info.proxy_url,
-                trust_env=info.trust_env,
-                response_class=type(
-                    "Response", (BoundedResponse,), {"lists": asyncio.Semaphore(LISTS_AT_A_TIME)}
-                ),
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: kopf.ConnectionInfo | None = None
+        self._made_at = 0.0
+        self._pause = 0.0
+
+    async def session(self, info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+        """A session with these credentials. kopf closes it."""
+        if info != self._last or self._clock() - self._made_at > CALM_SECONDS:
+            self._pause = 0.0
+        if info == self._last:
+            self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+            logger.warning(
+                "the API server refused valid credentials; they are used again in %d seconds", self._pause
             )
-            found = kopf.AiohttpSession(
-                server=info.server,
-                priority=info.priority,
-                default_namespace=info.default_namespace,
-                expiration=info.expiration,
-                aiohttp_session=session,
-            )
-            self._last = info, found
-        return self._last[1]
+            await asyncio.sleep(self._pause)
+        self._last, self._made_at = info, self._clock()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+            headers=info.as_http_headers(),
+            proxy=info.proxy_url,
+            trust_env=info.trust_env,
+            response_class=type(
+                "Response", (BoundedResponse,), {"lists": asyncio.Semaphore(LISTS_AT_A_TIME)}
+            ),
+        )
+        return kopf.AiohttpSession(
+            server=info.server,
+            priority=info.priority,
+            default_namespace=info.default_namespace,
+            expiration=info.expiration,
+            aiohttp_session=session,
+        )

@@ -43,7 +43,7 @@ async def served(handler: Handler) -> AsyncIterator[tuple[str, aiohttp.ClientSes
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
+    session = (await Sessions().session(kopf.ConnectionInfo(server=url))).aiohttp_session
     configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
     cluster = Cluster(kubernetes_client.ApiClient(configuration))
     try:
@@ -158,20 +158,6 @@ async def test_watches_bring_no_content_of_secrets_and_the_client_does() -> None
         assert "data" not in found
     assert read is not None
     assert read["data"] == secret["data"]
-
-
-def test_the_same_credentials_have_the_same_session() -> None:
-    async def sessions() -> None:
-        made = Sessions()
-        one, again, other = (
-            made.session(kopf.ConnectionInfo(server="http://127.0.0.1", token=token)) for token in "aab"
-        )
-        assert one is again
-        assert one != other
-        for item in (one, other):
-            await item.aiohttp_session.close()
-
-    asyncio.run(sessions())
 
 
 @pytest.mark.parametrize("levels", [25, *LEVELS])
@@ -398,3 +384,10 @@ async def test_the_client_reads_a_list_in_pages() -> None:
     assert [item["metadata"]["name"] for item in found] == ["1", "2"]
     assert [query["limit"] for query in queries] == ["10", "10"]
     assert all("resourceVersion" not in query for query in queries), "the API server would ignore the limit"
+
+
+def test_a_document_that_cannot_be_decoded_is_not_in_the_error() -> None:
+    with pytest.raises(ValueError, match=r"no UTF-8 at 19") as found:
+        decoded(b'{"data": "' + b"secret" + b'": \xff}')
+    assert "secret" not in repr(found.value)
+    assert found.value.__suppress_context__

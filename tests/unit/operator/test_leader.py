@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
+from isthmus_operator import leader
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.leader import Election, Sighting, decide
 
@@ -54,3 +56,65 @@ async def test_a_lease_that_somebody_has_deleted_is_named_with_what_makes_it(
         "lease isthmus-operator: it does not exist, and the operator may not make it. Run `helm upgrade`, which makes "
         "it (leases is forbidden)"
     )
+
+
+class SlowApi:
+    """An API server that takes so many seconds for each request, by a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.seconds = seconds
+        self.now = NOW
+        self.lease = lease("me")
+        self.lease["metadata"] |= {"name": "isthmus-operator", "namespace": "ops"}
+        self.requests: list[str] = []
+        self.stored_at: list[float] = []
+        monkeypatch.setattr(leader.asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def get(self, *_: str) -> dict[str, Any]:
+        self.requests.append("get")
+        self.now += self.seconds
+        return copy.deepcopy(self.lease)
+
+    async def replace(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.requests.append("replace")
+        if len(self.requests) > 20:
+            raise ApiError(0, "Unreachable", "no answer")
+        self.stored_at.append(self.now)
+        self.now += self.seconds
+        version = self.lease["metadata"]["resourceVersion"]
+        if manifest["metadata"]["resourceVersion"] != version:
+            raise ApiError(409, "Conflict", "changed")
+        self.lease = copy.deepcopy(manifest)
+        self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+        return copy.deepcopy(self.lease)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 3.0, 5.5])
+async def test_a_lease_is_renewed_by_one_request_though_the_api_server_is_slow(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    api = SlowApi(monkeypatch, seconds)
+    cluster: Any = api
+    election = Election(cluster, "ops", "isthmus-operator", "me", clock=lambda: api.now)
+    await election.acquire()
+    assert api.requests == ["get", "replace"]
+    await election.hold()
+    assert set(api.requests[2:21]) == {"replace"}  # and none is answered then
+    assert api.now < api.stored_at[-1] + leader.LEASE_SECONDS + leader.RETRY_SECONDS
+
+
+async def test_a_lease_that_somebody_has_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = SlowApi(monkeypatch, 0.01)
+    cluster: Any = api
+    election = Election(cluster, "ops", "isthmus-operator", "me", clock=lambda: api.now)
+    await election.acquire()
+    api.lease["metadata"]["resourceVersion"] = "100"
+    api.requests.clear()
+    assert await election._renew()
+    assert api.requests == ["replace", "get", "replace"]
+    api.lease["spec"]["holderIdentity"] = "rival"
+    api.lease["metadata"]["resourceVersion"] = "200"
+    assert not await election._renew()

@@ -45,6 +45,20 @@ def test_exceptions_and_objects_are_fields() -> None:
     assert found["exception"].endswith("ValueError: broken")
 
 
+@pytest.mark.parametrize("style", ["json", "plain"])
+def test_long_texts_are_cut(style: str) -> None:
+    program = (
+        "import logging, sys; from isthmus_operator.logs import configure;"
+        f"configure({style!r}, 'info'); log = logging.getLogger('isthmus_operator');"
+        "\ntry: raise ValueError('x' * 1_000_000)\nexcept ValueError: log.exception('y' * 1_000_000);"
+        "\nlogging.getLogger('kopf._cogs.clients.watching').warning('Ignoring an unsupported event type')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    assert 16_384 < len(done.stderr) < 40_000
+    assert b"more characters)" in done.stderr
+    assert b"Ignoring" not in done.stderr
+
+
 HIDDEN = "a\x1b[2J\x9b31m\u202eb\n\ufeffc"
 
 

@@ -163,6 +163,60 @@ async def test_a_watch_that_fails_begins_again_and_ends_no_other(
     assert WATCH_FAILURES.labels("routers")._value.get() == before + 1
 
 
+class Unanswered(Rights):
+    """Lists of namespace `b` do not end, as after an answer with a long `Retry-After`, or end without a word."""
+
+    def __init__(self, *, hang: bool) -> None:
+        super().__init__()
+        self.hang = hang
+        self.left = 3
+        """Lists that do not end."""
+
+    async def watch(self, *, namespace: str | None, **arguments: Any) -> AsyncIterator[Any]:
+        if namespace == "b" and self.left:
+            self.left -= 1
+            if self.hang:
+                await asyncio.sleep(3600)
+            return
+        async for item in super().watch(namespace=namespace, **arguments):
+            yield item
+
+
+@pytest.mark.parametrize("hang", [True, False])
+async def test_a_list_that_does_not_end_begins_again(monkeypatch: pytest.MonkeyPatch, hang: bool) -> None:
+    monkeypatch.setattr(namespaces, "LIST_SECONDS", 0.05)
+    before = WATCH_FAILURES.labels("routers")._value.get()
+    rights = Unanswered(hang=hang)
+    async with watched(rights, monkeypatch) as (found, seen, _):
+        await until(lambda: len(seen) == 2)
+        assert sorted(seen) == [("None", "a"), ("None", "b")]
+        assert found.readable == ["a", "b"]
+        await asyncio.sleep(0.2)  # longer than a list may take without an object: the watches stay
+    assert rights.left == 0
+    assert WATCH_FAILURES.labels("routers")._value.get() == before + 3
+
+
+async def test_bookmarks_are_nothing_that_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}
+
+    class Bookmarks(Rights):
+        async def watch(self, *, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+            yield watching.Bookmark.LISTED
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+                yield bookmark
+            yield {"type": "ADDED", "object": router("a")}
+
+    monkeypatch.setattr(namespaces, "_continuous_watch", Bookmarks().watch)
+    monkeypatch.setattr(watching, "continuous_watch", None)
+    found = Namespaces(Rights(), (), lambda _: None)  # type: ignore[arg-type]
+    found.install(WatchFailures())
+    delivered: list[float] = []
+    async for _ in watching.continuous_watch(namespace=None, resource=ROUTERS):  # type: ignore[call-arg]
+        delivered.append(found.delivered_at)
+    assert delivered[0] == delivered[1] == delivered[2] == delivered[3] < delivered[4]
+
+
 async def test_a_namespace_that_may_be_read_again_is_watched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rights = Rights()
     async with watched(rights, monkeypatch, retry=1.0) as (found, seen, lost):

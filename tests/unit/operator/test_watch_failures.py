@@ -69,6 +69,38 @@ async def test_a_watch_without_a_list_for_too_long_is_told(monkeypatch: pytest.M
         await told
 
 
+async def test_the_time_of_a_list_that_does_not_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    failures = WatchFailures(lambda: clock.now)
+    told = asyncio.ensure_future(failures.run())
+    delivered = clock.now
+    clock.now += MOST_SECONDS / 2
+    await failures.failed(ROUTERS, A, ERROR, delivered)
+    clock.now += MOST_SECONDS / 2 + 1
+    await asyncio.wait([told], timeout=0)
+    assert not told.done()
+    await failures.failed(ROUTERS, A, ERROR, clock.now)
+    with pytest.raises(WatchFailedError):
+        await told
+
+
+async def test_answers_of_the_api_server_do_not_get_into_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch)
+    failures = WatchFailures(lambda: clock.now)
+    told = asyncio.ensure_future(failures.run())
+    answer = b'{"data": {"key": "secret"}}\xff' + bytes(100_000)
+    await failures.failed(ROUTERS, A, UnicodeDecodeError("utf-8", answer, 27, 28, "invalid start byte"), 0.0)
+    await failures.failed(ROUTERS, A, ValueError("long" * 100_000), 0.0)
+    with pytest.raises(WatchFailedError) as found:
+        await told
+    for text in (caplog.text, str(found.value)):
+        assert "secret" not in text
+        assert "invalid start byte" in text
+        assert len(text) < 2_000
+
+
 async def test_the_watches_end_with_the_first_task_of_kopf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks of kopf may wait without an end, even when they are cancelled."""
     stays = asyncio.Event()
