@@ -232,9 +232,11 @@ class Cluster:
         patch = {"metadata": {**_version(seen), "managedFields": applied(metadata, self._manager)}}
         return await self.merge(seen["kind"], metadata["namespace"], metadata["name"], patch)
 
-    async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
+    async def merge(
+        self, kind: str, namespace: str, name: str, patch: Manifest, *, subresource: str | None = None
+    ) -> Manifest:
         """Merge patch."""
-        path = ENDPOINTS[kind].path(namespace, name)
+        path = ENDPOINTS[kind].path(namespace, name, subresource)
         return await self._request(
             "PATCH",
             path,

@@ -57,7 +57,7 @@ from .status import (
     without,
 )
 from .store import Store
-from .stored import stored_status
+from .stored import status_fields, stored_status
 from .untrusted import MAX_TEXT, clean, shown
 
 logger = logging.getLogger(__name__)
@@ -615,7 +615,7 @@ class Reconciliation:
                 return  # deleted meanwhile; without its event, each look would write the status
             what = f"{manifest['kind']} {metadata['name']}"
             logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
-            if pause >= LASTING_PAUSE_SECONDS and specs.long_bytes(manifest):
+            if pause >= LASTING_PAUSE_SECONDS:
                 await self._write_short(body)
             return
         self._refused.remove(metadata["uid"])
@@ -626,13 +626,21 @@ class Reconciliation:
             self._messages.changed(metadata["uid"], version_of(answer))
 
     async def _write_short(self, body: Manifest) -> None:
-        """Writes a refused status of a large resource without messages and lists, so that its conditions are not those
-        of an earlier specification. The resource may have no room for more in etcd."""
+        """Writes a refused status without messages and lists, so that its conditions are not those of an earlier
+        specification. The resource may have no room for more in etcd, or a specification that does not fit its present
+        schema. In both cases the API server refuses server-side apply, which adds to `managedFields` and which examines
+        the whole resource, and not a merge patch."""
+        kind, metadata = body["kind"], body["metadata"]
         short = _shortened(body["status"])
         if normal(self._status(body)) == normal(short):
             return
+        patch = {
+            "metadata": {"uid": metadata["uid"]},
+            "status": {**dict.fromkeys(status_fields(kind)), **short},
+        }
+        place = metadata["namespace"], metadata["name"]
         try:
-            answer = await self._operator.cluster.apply({**body, "status": short}, subresource="status")
+            answer = await self._operator.cluster.merge(kind, *place, patch, subresource="status")
         except ApiError as error:
             what = f"{body['kind']} {body['metadata']['name']}"
             logger.warning("%s: its short status is refused as well: %s", what, clean(str(error), MAX_TEXT))

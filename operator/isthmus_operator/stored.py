@@ -21,8 +21,7 @@ def stored_status(kind: str, value: object) -> dict[str, Any]:
     it does not allow the values. A status that is no object, or none, is empty."""
     if not isinstance(value, Mapping):
         return {}
-    model = _models()[kind]
-    names = {field.alias for field in model.model_fields.values()}
+    model, names = _models()[kind], status_fields(kind)
     status = {key: item for key, item in value.items() if key in names}
     try:
         model.model_validate(status)
@@ -31,6 +30,12 @@ def stored_status(kind: str, value: object) -> dict[str, Any]:
         wrong = {item["loc"][0] for item in found if item["loc"]}
         return {key: item for key, item in status.items() if key not in wrong}
     return status
+
+
+@cache
+def status_fields(kind: str) -> frozenset[str]:
+    """The names of the fields that a status of a resource of this kind may have."""
+    return frozenset(str(field.alias) for field in _models()[kind].model_fields.values())
 
 
 @cache
