@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import kopf
 
+from isthmus_router.descriptors import raise_limit
+
 from . import handlers, kopf_toggles, logs
 from .cluster import ApiError, ServerClock, connect
 from .handlers.children import KINDS, index_name
@@ -237,6 +239,7 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(f"isthmus-operator: {error}")
     logs.configure(settings.log_format, settings.log_level)
+    raise_limit()  # each watch of a kind in a namespace has a connection
     try:
         sys.exit(asyncio.run(_end_in_time(serve(settings))))
     except SettingsError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +17,8 @@ from .watch_failures import CALM_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SEC
 
 logger = logging.getLogger(__name__)
 
+READ_BYTES = 16 * 1024
+"""The buffer of a TLS connection: one record. Each watch has a connection, and asyncio gives each one 256 KiB."""
 LISTS_AT_A_TIME = 2
 """Lists of all kinds and namespaces begin at the same time, and each answer may have many MiB."""
 
@@ -77,6 +80,7 @@ class Sessions:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        asyncio.sslproto.SSLProtocol.max_size = READ_BYTES
         self._clock = clock
         self._last: kopf.ConnectionInfo | None = None
         self._made_at = 0.0
