@@ -155,6 +155,13 @@ def flow_analysis_name(analysis: str) -> str:
     return derived(base_name(analysis), "analysis")
 
 
+def driver_binding(analysis: str, kind: str = "Role") -> str:
+    """The RoleBinding that gives the drivers of a FlowAnalysis a Role or a ClusterRole. Kubernetes lets no RoleBinding
+    give another one, and it depends on the installation which of the two it is."""
+    name = flow_analysis_name(analysis)
+    return name if kind == "Role" else derived(name, "cluster-role")
+
+
 def store_keys(owner: str) -> str:
     """The Secret with the keys of an object store, for the pods of a FlowLog or FlowAnalysis whose objects are called
     `owner`."""
@@ -164,16 +171,19 @@ def store_keys(owner: str) -> str:
 def objects_of(resource: str) -> frozenset[str]:
     """The names of the objects that the operator makes for resources with this name, of any kind, other than Secrets,
     Services and Jobs."""
-    names = (base_name, gossip_name, flow_log_name, flow_analysis_name)
-    return frozenset(name(resource) for name in names)
+    return frozenset((*_bases(resource), driver_binding(resource, "ClusterRole")))
 
 
 def secrets_of(resource: str) -> frozenset[str]:
     """The Secrets that the operator makes for resources with this name, of any kind."""
     found = {config_secret(resource), ledger_secret(resource)}
-    for owner in objects_of(resource):
+    for owner in _bases(resource):
         found |= {owner, certificates_secret(owner), store_keys(owner)}
     return frozenset(found)
+
+
+def _bases(resource: str) -> list[str]:
+    return [name(resource) for name in (base_name, gossip_name, flow_log_name, flow_analysis_name)]
 
 
 def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dict[str, str]:

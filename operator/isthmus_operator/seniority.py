@@ -14,6 +14,7 @@ from .names import (
     bridge_service,
     certificates_secret,
     config_secret,
+    driver_binding,
     flow_analysis_name,
     flow_log_name,
     gossip_exposed_service,
@@ -39,7 +40,7 @@ _OF_THE_NAME = {
     Router.kind_name: (*_ALWAYS, "Service", "PodDisruptionBudget", "StatefulSet", "Deployment"),
     GossipRouter.kind_name: (*_ALWAYS, "Secret", "Service", "PodDisruptionBudget", "StatefulSet"),
     FlowLog.kind_name: (*_ALWAYS, "Secret", "PersistentVolumeClaim", "Deployment"),
-    FlowAnalysis.kind_name: (*_ALWAYS, "Secret", "RoleBinding", "CronJob"),
+    FlowAnalysis.kind_name: (*_ALWAYS, "Secret", "CronJob"),
 }
 """By kind of a resource, the kinds of its objects that have the one name."""
 
@@ -97,6 +98,8 @@ def claims(owner: Owner, site_of: Mapping[str, RelaySite]) -> Iterator[Claim]:
             yield from _node_port(owner.spec.node_port)
     else:
         yield "Secret", store_keys(base)
+        if isinstance(owner, FlowAnalysis):
+            yield from (("RoleBinding", driver_binding(owner.name, kind)) for kind in ("Role", "ClusterRole"))
 
 
 def services_of_members(router: Router, site: RelaySite | None) -> Iterator[str]:

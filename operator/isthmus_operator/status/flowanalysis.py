@@ -156,8 +156,9 @@ def _runs(
     for job in facts.jobs:
         name = job["metadata"]["name"]
         known = runs.get(name, {})
-        if known.get("state") in _OVER:
-            continue
+        created = str(job["metadata"].get("creationTimestamp", ""))
+        if known.get("state") in _OVER and str(known.get("startedAt", "")) >= created:
+            continue  # a later Job of the same name is another run
         pods = _pods_of(job, facts.pods)
         said = _last_words(pods)
         if said is not None:

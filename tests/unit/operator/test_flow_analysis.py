@@ -17,6 +17,7 @@ from isthmus_operator.apply import owned
 from isthmus_operator.flow_facts import flow_facts, targets
 from isthmus_operator.flow_reports import parse_progress
 from isthmus_operator.model import SecretView
+from isthmus_operator.names import driver_binding
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.flows.analysis import mebibytes
 from isthmus_operator.render.restrictions import Restrictions
@@ -89,6 +90,16 @@ def test_without_a_schedule_it_is_a_job() -> None:
         "--termination-log=/dev/termination-log",
         "--last=24h",
     ]
+
+
+def test_a_cluster_role_of_drivers_has_another_role_binding() -> None:
+    """Kubernetes refuses changes of `roleRef`. The chart has a Role or a ClusterRole, as `watchNamespaces` states."""
+    for kind, name in (("Role", "daily-analysis"), ("ClusterRole", "daily-analysis-cluster-role")):
+        settings = replace(SETTINGS, driver_role=f"{kind}/isthmus-flow-driver")
+        made = objects(rendered(flow_log("flows"), flow_analysis("daily"), settings=settings))["RoleBinding"]
+        assert made["roleRef"]["kind"] == kind
+        assert made["metadata"]["name"] == name
+        assert len(driver_binding("a" * 200, kind)) <= 63
 
 
 def test_the_settings_of_spark() -> None:
@@ -568,6 +579,17 @@ def test_a_job_that_was_deleted_while_it_ran_has_failed() -> None:
     told = status([], previous=before)
     assert told["runs"][0]["state"] == "Failed"
     assert told["runs"][0]["message"] == "its Job was deleted"
+
+
+def test_a_later_job_of_the_same_name_is_another_run() -> None:
+    """Such as that of a FlowAnalysis which was deleted and made again, after the Job of the earlier one is gone."""
+    deleted = status([], previous=status([job()], [driver_pod()]))
+    assert deleted["runs"][0]["state"] == "Failed"
+    again = status([job(started="2026-11-23T09:45:00Z", **done("Complete"))], [], previous=deleted)
+    assert [(run["name"], run["state"]) for run in again["runs"]] == [
+        (deleted["runs"][0]["name"], "Succeeded")
+    ]
+    assert condition(again, "Ready")[0] == "True"
 
 
 def test_runs_are_bounded() -> None:

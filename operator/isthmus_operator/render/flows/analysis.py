@@ -21,6 +21,7 @@ from ...names import (
     MANAGER,
     annotation_of_file,
     digest,
+    driver_binding,
     flow_analysis_labels,
     flow_analysis_name,
 )
@@ -118,7 +119,7 @@ def render_analysis(
     name = flow_analysis_name(found.name)
     objects = [
         _account(settings),
-        _binding(name, model.namespace, settings),
+        _binding(found, name, model.namespace, settings),
         _network_policy(found, place, settings),
         *place.keys(name, model.secrets),
         _key(found),
@@ -181,12 +182,13 @@ def _account(settings: RenderSettings) -> Manifest:
     return account
 
 
-def _binding(name: str, namespace: str, settings: RenderSettings) -> Manifest:
+def _binding(found: FlowAnalysis, name: str, namespace: str, settings: RenderSettings) -> Manifest:
     """What a driver may do is a role of the installation; it may do it in this namespace."""
     kind, _, role = settings.driver_role.partition("/")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
+        "metadata": {"name": driver_binding(found.name, kind)},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }
