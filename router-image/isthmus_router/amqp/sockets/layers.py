@@ -17,70 +17,19 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer, library
+from isthmus_router.amqp.engine import Pointer
 from isthmus_router.amqp.sockets.dispositions import copies_too_much
+from isthmus_router.engine_layers import COUNT, PLACE, PROCESS, Layer, layer
 
-COUNT = 3
-"""Layers of a transport."""
 NO_BYTES = ctypes.c_size_t(-1).value
 """Size of an input of which TLS takes nothing, because it is negative for OpenSSL. TLS then passes what it has
 decrypted before. An input of 0 bytes would be the end of the connection."""
 
-_TRANSPORT_WORDS = 48
-"""Words of a transport that are searched for its layers; it has more."""
-_HEADER = b"AMQP\x00\x01\x00\x00"
-_INPUT = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t)
-
-
-class _Layer(ctypes.Structure):
-    """`pn_io_layer_t`"""
-
-    _fields_ = [
-        (name, ctypes.c_void_p)
-        for name in ("process_input", "process_output", "handle_error", "process_tick", "buffered_output")
-    ]
-
-
-def _layer(name: str) -> _Layer:
-    """One of the engine's layers; ImportError when the library hides it."""
-    try:
-        return _Layer.in_dll(library, name)
-    except ValueError as error:
-        raise ImportError(f"the engine has no {name}") from error
-
-
-_AMQP = _layer("amqp_layer")
+_AMQP = layer("amqp_layer")
 AMQP, PASSED, DECODING = (
-    ctypes.addressof(layer) for layer in (_AMQP, _layer("pni_passthru_layer"), _layer("sasl_encrypt_layer"))
+    ctypes.addressof(found) for found in (_AMQP, layer("pni_passthru_layer"), layer("sasl_encrypt_layer"))
 )
 """Addresses of layers: AMQP after the protocol headers, SASL that is over, and a SASL security layer."""
-
-
-def _place() -> int:
-    """Which word of a transport points to its first layer; ImportError when that cannot be found out."""
-    transport = lib.pn_transport()
-    lib.pn_transport_set_server(transport)
-    words = ffi.cast("uintptr_t *", transport)
-    stages = [
-        _layer("pni_setup_layer"),
-        _layer("pni_autodetect_layer"),
-        _layer("amqp_write_header_layer"),
-        _AMQP,
-    ]
-    places = set(range(_TRANSPORT_WORDS))
-    for stage, data in zip(stages, (b"", _HEADER[:1], _HEADER[1:], None), strict=True):
-        if data:
-            lib.pn_transport_push(transport, data, len(data))
-        elif data is None:
-            lib.pn_transport_pending(transport)
-        places = {place for place in places if words[place] == ctypes.addressof(stage)}
-    lib.pn_decref(transport)
-    if len(places) != 1:
-        raise ImportError("the transports of the engine are laid out in another way than expected")
-    return places.pop()
-
-
-PLACE = _place()
 
 
 def place_for_gate(transport: Pointer) -> int | None:
@@ -120,9 +69,9 @@ class Gate:
         before = self.allowed
         decoding = self._words[self._place - 1] == DECODING
         place, size = (self._place - 1, 0) if decoding else (0, NO_BYTES)
-        layer = _Layer.from_address(self._words[place])
+        below = Layer.from_address(self._words[place])
         address = int(ffi.cast("uintptr_t", self._transport))
-        if _INPUT(layer.process_input)(address, place, None, size) < 0:
+        if PROCESS(below.process_input)(address, place, None, size) < 0:
             lib.pn_transport_close_tail(self._transport)
         return max(1, before - self.allowed)
 
@@ -133,7 +82,7 @@ class Gate:
         _gates.pop(int(ffi.cast("uintptr_t", self._transport)), None)
 
 
-_process = _INPUT(_AMQP.process_input)
+_process = PROCESS(_AMQP.process_input)
 
 
 def admit(transport: int, place: int, data: int, size: int) -> int:
@@ -153,7 +102,7 @@ def admit(transport: int, place: int, data: int, size: int) -> int:
     return taken
 
 
-_callback: Any = _INPUT(admit)
-_own = _Layer.from_buffer_copy(_AMQP)
+_callback: Any = PROCESS(admit)
+_own = Layer.from_buffer_copy(_AMQP)
 _own.process_input = ctypes.cast(_callback, ctypes.c_void_p).value
 _ADDRESS = ctypes.addressof(_own)
