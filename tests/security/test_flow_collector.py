@@ -12,9 +12,10 @@ from tests.integration.support.flow_collector import FlowCollector
 from tests.integration.support.hostile_router import NOW_US, HostileRouter, record, router_record, summary
 from tests.integration.support.routers import eventually
 from tests.security.support.canary import cpu
+from tests.security.support.lawless_router import OPENINGS, PLAYS, LawlessRouter
 from tests.security.support.malicious_router import COSTLY, UNASKED, UNDECODABLE, MaliciousRouter
 
-from isthmus_flowlog.collector.amqp import NOT_ASKED
+from isthmus_flowlog.collector.frames import NOT_ASKED
 from isthmus_flowlog.collector.known import MOST_LIVE
 from isthmus_flowlog.schema import LARGEST_COUNT
 from isthmus_router.flows.records import Attr, RecordType
@@ -26,6 +27,10 @@ MOST_CPU_SECONDS = 1.0
 """For `DETAILS` errors with details that take 0.2 s each to decode."""
 DETAILS = 10
 MEBIBYTE = 1024 * 1024
+MOST_MEMORY = 150 * MEBIBYTE
+"""Of a collector at which one source has told nothing; it begins with 90 MiB."""
+LONGEST_LOG = 10_000
+"""Bytes."""
 HOUR_US = 3_600_000_000
 HONEST = "hones:0"
 
@@ -332,3 +337,22 @@ def test_details_of_errors_are_not_decoded(what: str, collectors: Collectors) ->
     eventually(lambda: router.sent > DETAILS, f"more of them: {collector.log[-2000:]}", PATIENCE)
     assert cpu(collector.process.pid) - before < MOST_CPU_SECONDS
     router.close()
+
+
+@pytest.mark.parametrize("what", [*PLAYS, *OPENINGS])
+def test_a_router_that_does_not_keep_to_amqp_is_left_for_another_one(
+    what: str, hostile: HostileRouter, collectors: Collectors
+) -> None:
+    """What it has sent costs no memory and few lines of the log, whatever it is."""
+    lawless = LawlessRouter(what)
+    collector = collectors(lawless.port, hostile.port)
+    collector.launch()
+    eventually(lambda: lawless.ended >= 1, f"the connection ends: {collector.log[-2000:]}", PATIENCE)
+    hostile.await_link("mc/sfe.all")
+    assert collector.process is not None
+    assert collector.process.poll() is None
+    assert collector.get("/healthz")[0] == 200
+    assert collector.memory < MOST_MEMORY
+    assert lawless.reason in collector.log
+    assert len(collector.log) < LONGEST_LOG
+    lawless.close()

@@ -14,26 +14,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from cproton import (
-    pn_condition_get_description,
-    pn_condition_get_name,
-    pn_condition_is_set,
-    pn_connection_remote_condition,
-    pn_link_remote_condition,
-    pn_transport_condition,
-)
 from proton import Condition, Endpoint, Handler, SSLException
 from proton import Delivery as ProtonDelivery
 from proton.reactor import AtMostOnce, Container
 
+from isthmus_flowlog.collector import conditions, wire
 from isthmus_flowlog.collector import session as does
-from isthmus_flowlog.collector import wire
 from isthmus_flowlog.collector.assembly import Assembly
+from isthmus_flowlog.collector.conditions import LONGEST_REASON
 from isthmus_flowlog.collector.credentials import Credentials, is_local, login, ssl_domain
+from isthmus_flowlog.collector.gate import Gate
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Settings
@@ -70,10 +65,11 @@ OVERLAP_SECONDS = 2.0
 """From a connection with new certificates to the end of the one before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
-LONGEST_REASON = 300
-NOT_ASKED = "the router begins sessions or attaches links that the collector has not asked for"
 COMPLAIN_US = 10_000_000
-"""Between log lines about messages that cannot be read."""
+"""Between log lines about messages that cannot be read, and between those about events."""
+PATIENT_SECONDS, MOST_PATIENT_SECONDS = 1.0, 30.0
+"""While the router does not take what there is for it, it has credit for so long, and the connection goes on for so
+long: each message that it sends unsettled makes an answer."""
 STEP_BACK_US = 10_000_000
 """A clock that is set back by more than that is followed; else time stands still until it has caught up."""
 
@@ -127,11 +123,7 @@ def _isolate(handle: Callable[[Collector, Any], None]) -> Callable[[Collector, A
         try:
             handle(self, event)
         except Exception as error:
-            reason = repr(error)[:LONGEST_REASON]
-            logger.warning("event cannot be handled", extra={"reason": reason})
-            if event.connection is not None:
-                _cut_off(event.connection)
-                self._gone(event.connection, "an event of this connection cannot be handled")
+            self.cannot_go_on(event, error)
 
     return guarded
 
@@ -176,6 +168,10 @@ class Collector(Handler):
         self._watch_at = 0.0
         self._next: Any = None
         """A connection with new certificates that is to take the place of the present one."""
+        self._gate = Gate()
+        """Of the connection, or of the one before."""
+        self._gates: dict[Any, Gate] = {}
+        """Of all connections that have not ended."""
         self._next_used = Credentials()
         self._next_by = self._next_at = 0.0
         self._earlier: list[tuple[Any, float]] = []
@@ -199,7 +195,7 @@ class Collector(Handler):
         self._unput = 0
         """Bytes of messages whose rows have not been handed over."""
         self._reported: dict[str, int] = {}
-        self._complain_at = 0
+        self._complain_at = self._report_events_at = 0
         self.stopping = False
         self.ticked = time.monotonic()
         """When it was alive last."""
@@ -237,6 +233,7 @@ class Collector(Handler):
             self._lost_connection(f"no answer within {OPEN_SECONDS:g} s")
             _cut_off(connection)
         self._look_at_credentials()
+        self._look_at_gates()
         self._free()
         self._look_at_parts()
         self._look_for_room()
@@ -299,6 +296,7 @@ class Collector(Handler):
             self.certificates_problem = str(error)[:LONGEST_REASON]
             self._lost_connection(str(error))
         else:
+            self._gate = self._gates[self._connection]
             self._loaded()
 
     def _dial(self) -> Any:
@@ -315,13 +313,52 @@ class Collector(Handler):
         if tls is not None:
             options["ssl_domain"] = ssl_domain(tls)
         name = f"[{host}]" if ":" in host else host
-        return self._container.connect(
+        connection = self._container.connect(
             f"{'amqp' if tls is None else 'amqps'}://{name}:{port}",
             reconnect=False,
             heartbeat=HEARTBEAT_SECONDS,
             allow_insecure_mechs=self._settings.sasl.allowPlainWithoutTls or is_local(host),
             **options,
         )
+        self._gates[connection] = Gate()
+        return connection
+
+    @_isolate
+    def on_connection_bound(self, event: Any) -> None:
+        """Nothing has arrived yet."""
+        self._gates[event.connection].close_in(event.transport)
+
+    @_isolate
+    def on_transport_tail_closed(self, event: Any) -> None:
+        """Nothing more will arrive, or be read."""
+        self._look_at_gates()
+
+    def _look_at_gates(self) -> None:
+        for connection, gate in list(self._gates.items()):
+            gate.look(self.ticked)
+            reason = gate.refused
+            if reason is None and gate.unread_seconds > MOST_PATIENT_SECONDS:
+                reason = f"the router reads nothing for {MOST_PATIENT_SECONDS:g} s"
+            if reason is not None:
+                _cut_off(connection)
+                self._gone(connection, reason)
+
+    def cannot_go_on(self, event: Any, error: Exception) -> None:
+        """End the connection of an event, or all of them if it has none: the engine has freed what it is about."""
+        now = self._clock()
+        if now >= self._report_events_at:
+            self._report_events_at = now + COMPLAIN_US
+            logger.warning("event cannot be handled", extra={"reason": repr(error)[:LONGEST_REASON]})
+        with suppress(Exception):
+            if event.connection is not None:
+                self._end_connection(event.connection)
+                return
+        for connection in list(self._gates):
+            self._end_connection(connection)
+
+    def _end_connection(self, connection: Any) -> None:
+        _cut_off(connection)
+        self._gone(connection, "an event of this connection cannot be handled")
 
     def _look_at_credentials(self) -> None:
         """Find changed files, and go on with a connection that is made with them."""
@@ -361,6 +398,7 @@ class Collector(Handler):
         """The connection with new certificates takes the place of the present one."""
         self._earlier.append((self._connection, self.ticked + OVERLAP_SECONDS))
         self._connection, self._next, self._used = self._next, None, self._next_used
+        self._gate = self._gates[self._connection]
         self._loaded()
         self._forget_links()
         self._session.disconnected()
@@ -419,7 +457,8 @@ class Collector(Handler):
             return
         self._open, self.trouble = True, None
         self._metrics.connected.set(1)
-        logger.info("connected", extra={"router": event.connection.remote_container})
+        router = event.connection.remote_container
+        logger.info("connected", extra={"router": router and router[:LONGEST_REASON]})
         self._do(self._session.connected(self._clock()))
 
     @_isolate
@@ -428,18 +467,19 @@ class Collector(Handler):
         event.connection.close()
         self._gone(
             event.connection,
-            _words(pn_connection_remote_condition(event.connection._impl)) or "closed by the router",
+            conditions.of_connection(event.connection) or "closed by the router",
         )
 
     @_isolate
     def on_transport_error(self, event: Any) -> None:
         """Said before `on_transport_closed`."""
-        self._gone(
-            event.connection, _words(pn_transport_condition(event.transport._impl)) or "connection lost"
-        )
+        self._gone(event.connection, conditions.of_transport(event.transport) or "connection lost")
 
     def on_transport_closed(self, event: Any) -> None:
         """The socket is gone."""
+        gate = self._gates.pop(event.connection, None)
+        if gate is not None:
+            gate.open_up()
         self._gone(event.connection, "connection lost")
 
     # Links
@@ -477,6 +517,7 @@ class Collector(Handler):
             options=_Receiving(LONGEST_BEACON if address == BEACONS else LONGEST_MESSAGE),
         )
         self._receivers[address] = link
+        self._gate.frames.attached(link.name, receives=True)
         self._give_credit(address)
 
     def _give_credit(self, address: str) -> None:
@@ -484,12 +525,15 @@ class Collector(Handler):
         if link is None:
             return
         source = self._session.source_of(address)
-        if source is not None and not self._turns.may_have_credit(source.name):
+        has_turn = source is None or self._turns.may_have_credit(source.name)
+        if not has_turn or self._gate.unread_seconds > PATIENT_SECONDS:
             self._held_back.add(address)
             return
         credit = max(LEAST_CREDIT, min(MOST_CREDIT, MOST_UNDER_WAY // len(self._receivers)))
         if (self._room or address == BEACONS) and link.credit <= credit // 2:
-            link.flow(credit - link.credit)
+            more = credit - link.credit
+            link.flow(more)
+            self._gate.frames.granted(link.name, more)
 
     def _flush(self, source: str, direct: str) -> None:
         sender = self._senders.get(direct)
@@ -498,6 +542,7 @@ class Collector(Handler):
         if sender is None:
             sender = self._container.create_sender(self._connection, direct, name=self._name(direct))
             self._senders[direct] = sender
+            self._gate.frames.attached(sender.name, receives=False)
         elif sender.credit > 0:
             self._send_flush(sender)
 
@@ -510,6 +555,7 @@ class Collector(Handler):
         sender.delivery(sender.delivery_tag())
         sender.stream(encode_message(message))
         sender.advance()
+        self._gate.frames.sent()
         self._metrics.flushes.inc()
 
     @_isolate
@@ -519,20 +565,11 @@ class Collector(Handler):
             self._send_flush(event.link)
 
     @_isolate
-    def on_session_remote_open(self, event: Any) -> None:
-        """The router begins a session, or answers that it has begun one."""
-        self._asked_for(event.session, event.connection)
-
-    @_isolate
-    def on_link_remote_open(self, event: Any) -> None:
-        """The router attaches a link, or answers that it has attached one."""
-        self._asked_for(event.link, event.connection)
-
-    def _asked_for(self, endpoint: Any, connection: Any) -> None:
-        """End the connection if the collector has not asked for it: each one takes memory."""
-        if endpoint.state & Endpoint.LOCAL_UNINIT:
-            _cut_off(connection)
-            self._gone(connection, NOT_ASKED)
+    def on_session_remote_close(self, event: Any) -> None:
+        """The router ends the session: no link is left."""
+        reason = conditions.of_session(event.session)
+        _cut_off(event.connection)
+        self._gone(event.connection, "the router has ended the session" + (f": {reason}" if reason else ""))
 
     @_isolate
     def on_link_remote_close(self, event: Any) -> None:
@@ -553,7 +590,7 @@ class Collector(Handler):
             return
         links, terminus = (self._senders, link.target) if link.is_sender else (self._receivers, link.source)
         address = terminus.address
-        reason = _words(pn_link_remote_condition(link._impl))
+        reason = conditions.of_link(link)
         self._end(link)
         if links.get(address) != link:
             return
@@ -727,14 +764,3 @@ def _cut_off(connection: Any) -> None:
     if transport is not None:
         transport.close_tail()
         transport.close_head()
-
-
-def _words(condition: Any) -> str | None:
-    """Name and description of a condition of the engine, or None.
-
-    proton's own class decodes its details as well, in which a peer can put keys that a dictionary takes long to hold.
-    """
-    if not pn_condition_is_set(condition):
-        return None
-    name, description = pn_condition_get_name(condition), pn_condition_get_description(condition)
-    return f"{name}: {description}" if description else str(name)
