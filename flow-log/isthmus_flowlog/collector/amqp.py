@@ -29,6 +29,7 @@ from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.conditions import LONGEST_REASON
 from isthmus_flowlog.collector.credentials import Credentials, is_local, login, ssl_domain
 from isthmus_flowlog.collector.gate import Gate
+from isthmus_flowlog.collector.lines import Lines
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Settings
@@ -65,8 +66,10 @@ OVERLAP_SECONDS = 2.0
 """From a connection with new certificates to the end of the one before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
+STEADY_SECONDS, SHORT_PAUSE = 10.0, 2.0
+"""The pause grows up to the second one if the connection has ended sooner than that after it was opened."""
 COMPLAIN_US = 10_000_000
-"""Between log lines about messages that cannot be read, and between those about events."""
+"""Between log lines about messages that cannot be read."""
 PATIENT_SECONDS, MOST_PATIENT_SECONDS = 1.0, 30.0
 """While the router does not take what there is for it, it has credit for so long, and the connection goes on for so
 long: each message that it sends unsettled makes an answer."""
@@ -155,7 +158,7 @@ class Collector(Handler):
         self._container: Any = None
         self._connection: Any = None
         self._open = False
-        self._opened_by = 0.0
+        self._opened_at = self._opened_by = 0.0
         self._attempt_at = 0.0
         self._attempts = 0
         self._pause = FIRST_PAUSE
@@ -195,7 +198,8 @@ class Collector(Handler):
         self._unput = 0
         """Bytes of messages whose rows have not been handed over."""
         self._reported: dict[str, int] = {}
-        self._complain_at = self._report_events_at = 0
+        self._lines = Lines()
+        self._complain_at = 0
         self.stopping = False
         self.ticked = time.monotonic()
         """When it was alive last."""
@@ -345,9 +349,7 @@ class Collector(Handler):
 
     def cannot_go_on(self, event: Any, error: Exception) -> None:
         """End the connection of an event, or all of them if it has none: the engine has freed what it is about."""
-        now = self._clock()
-        if now >= self._report_events_at:
-            self._report_events_at = now + COMPLAIN_US
+        if self._lines.allow("event", self._clock()):
             logger.warning("event cannot be handled", extra={"reason": repr(error)[:LONGEST_REASON]})
         with suppress(Exception):
             if event.connection is not None:
@@ -398,6 +400,7 @@ class Collector(Handler):
         """The connection with new certificates takes the place of the present one."""
         self._earlier.append((self._connection, self.ticked + OVERLAP_SECONDS))
         self._connection, self._next, self._used = self._next, None, self._next_used
+        self._opened_at = time.monotonic()
         self._gate = self._gates[self._connection]
         self._loaded()
         self._forget_links()
@@ -420,7 +423,8 @@ class Collector(Handler):
         if self._open:
             self._open = False
             self._session.disconnected()
-            self._pause = FIRST_PAUSE
+            lasted = time.monotonic() - self._opened_at
+            self._pause = FIRST_PAUSE if lasted >= STEADY_SECONDS else min(2 * self._pause, SHORT_PAUSE)
         elif self._attempts % len(self._settings.hosts) == 0:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self._attempt_at = time.monotonic() + self._pause
@@ -456,6 +460,7 @@ class Collector(Handler):
         if self._open or event.connection != self._connection:
             return
         self._open, self.trouble = True, None
+        self._opened_at = time.monotonic()
         self._metrics.connected.set(1)
         router = event.connection.remote_container
         logger.info("connected", extra={"router": router and router[:LONGEST_REASON]})
@@ -498,8 +503,10 @@ class Collector(Handler):
                 case does.Flush(source, direct):
                     self._flush(source, direct)
                 case does.Lost(source):
-                    if self._assembly.lost(source, self._clock()):
-                        logger.warning("source lost", extra={"source": source})
+                    now = self._clock()
+                    if self._assembly.lost(source, now):
+                        if self._lines.allow("source", now):
+                            logger.warning("source lost", extra={"source": source})
                         self._metrics.sources_lost.inc()
                 case does.Forgotten(source):
                     self._assembly.forgotten(source)
@@ -594,7 +601,8 @@ class Collector(Handler):
         self._end(link)
         if links.get(address) != link:
             return
-        logger.warning("link ended by the router", extra={"address": address, "reason": reason})
+        if self._lines.allow("link", self._clock()):
+            logger.warning("link ended by the router", extra={"address": address, "reason": reason})
         self._without(link, address)
 
     def _without(self, link: Any, address: str) -> None:
@@ -728,7 +736,8 @@ class Collector(Handler):
         try:
             self._take(address, message, now)
         except Exception:  # what one source sends does not end the collection of others
-            logger.exception("a message has failed", extra={"address": address})
+            if self._lines.allow("message", now):
+                logger.exception("a message has failed", extra={"address": address})
             return self._rejected(address, "failed", type(message).__name__)
         self._unput += len(payload)
         if self._unput + self._assembly.octets > MOST_UNPUT:

@@ -19,6 +19,7 @@ from typing import Final
 
 from isthmus_flowlog.collector.session import MOST_SOURCES
 from isthmus_router.message.sections import skip_any
+from isthmus_router.scram import excess_of
 
 NOT_ASKED: Final = "the router begins sessions or attaches links that the collector has not asked for"
 
@@ -32,10 +33,13 @@ MOST_TAG_BYTES: Final = 32
 """Of a delivery tag, as AMQP has it."""
 MOST_COPIED: Final = 16 * 1024 * 1024
 """The bytes of a disposition times the deliveries that it names."""
+MOST_CHALLENGES: Final = 10
+"""In a login; SCRAM has two."""
 NAMED_AGAIN, NAMED_EACH = 1000, 4
 """How often dispositions may name deliveries: so often, and each delivery of the collector so many times on average."""
 
 _OPEN, _BEGIN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END, _CLOSE = range(0x10, 0x19)
+_MECHANISMS, _CHALLENGE, _OUTCOME = 0x40, 0x42, 0x44
 _HEADER_BYTES = 8
 _MOST_FIELDS = 20
 _ULONG = {0x53: 1, 0x80: 8}
@@ -152,6 +156,44 @@ class _Performative:
             raise RefusedError(f"field {field} of performative {self.code} has another type")
         begin = at + 1 + head
         return self._frame[begin : begin + int.from_bytes(self._frame[at + 1 : begin])]
+
+
+class Login:
+    """The frames of a login, which come before all others."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._chosen = False
+        self._challenges = 0
+
+    def examine(self, frame: bytes, mechanism: str) -> None:
+        """Raises RefusedError if the engine is not to have a frame: the connection has to end.
+
+        `mechanism`: the one of the login, or empty as long as it has none.
+        """
+        try:
+            self._examine(frame, mechanism)
+        except RefusedError:
+            raise
+        except Exception as error:
+            raise RefusedError("a frame that is not according to AMQP") from error
+
+    def _examine(self, frame: bytes, mechanism: str) -> None:
+        start = 4 * frame[4]
+        if not _HEADER_BYTES <= start < len(frame) or frame[5] != 1:
+            raise RefusedError("a frame that is none of a login")
+        body = _Performative(frame, start)
+        if body.code == _MECHANISMS and not self._chosen:
+            self._chosen = True
+        elif body.code == _CHALLENGE and self._chosen and self._challenges < MOST_CHALLENGES:
+            self._challenges += 1
+            challenge = body.octets(0, _BINARY) or b""
+            if mechanism.upper().startswith("SCRAM-") and (reason := excess_of(challenge)):
+                raise RefusedError(reason)
+        elif body.code == _OUTCOME and self._chosen:
+            self.is_over = True
+        else:
+            raise RefusedError("frames of a login that are out of turn, or too many")
 
 
 class Frames:

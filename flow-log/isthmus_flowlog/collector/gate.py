@@ -1,19 +1,20 @@
-"""The place between TLS, SASL and the engine where each frame of a router is examined before the engine has it.
+"""The places between TLS, SASL and the engine where each frame of a router is examined before the engine has it.
 
-The gate takes the place of the engine's layer for AMQP, and of those before it that exchange the protocol headers: the
-frames behind a header come in the same bytes. `frames` decides. From the first frame that is refused on the engine has
-nothing more, and the collector ends the connection.
+The gate takes the places of the engine's layers for SASL and AMQP, and of those before them that exchange the protocol
+headers: the frames behind a header come in the same bytes. `frames` decides. From the first frame that is refused on
+the engine has nothing more, and the collector ends the connection.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+from enum import Enum
 from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_flowlog.collector.frames import Frames, RefusedError
+from isthmus_flowlog.collector.frames import Frames, Login, RefusedError
 from isthmus_router.engine_layers import COUNT, PLACE, PROCESS, Layer, layer
 
 logger = logging.getLogger("AMQP")
@@ -28,6 +29,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.frames = Frames()
+        self._login = Login()
         self.refused: str | None = None
         """Why the connection has to end."""
         self._transport: Any = None
@@ -50,13 +52,12 @@ class Gate:
         self._most = lib.pn_transport_get_max_frame(transport._impl)
         lib.pn_transport_pending(transport._impl)  # makes the layers
         _gates[self._address] = self
-        for place in range(COUNT):
-            word = _word(self._address, place)
-            if word.value in _OWN:
-                word.value = _OWN[word.value]
-                return
-        self.open_up()
-        raise RuntimeError("the engine has no layer for AMQP")
+        words = [_word(self._address, place) for place in range(COUNT)]
+        if not any(word.value in _AMQP for word in words):
+            self.open_up()
+            raise RuntimeError("the engine has no layer for AMQP")
+        for word in words:
+            word.value = _OWN.get(word.value, word.value)
 
     def open_up(self) -> None:
         """The connection has ended: forget it."""
@@ -76,17 +77,24 @@ class Gate:
             self._unwritten, self._unwritten_since = unwritten, now
         self.unread_seconds = now - self._unwritten_since
 
+    def pass_login(self, process: Any, place: int, data: int, size: int) -> int:
+        """Have the engine process the first frame of a login in `data`, or all of it when the login is over."""
+        if self._login.is_over or size == 0:
+            return int(process(self._address, place, data, size))
+        if size < _SIZE_BYTES or (length := self._length(data)) > size:
+            return 0
+        mechanism = lib.pn_sasl_get_mech(lib.pn_sasl(self._transport._impl))
+        name = ffi.string(mechanism).decode(errors="replace") if mechanism else ""
+        self._login.examine(ctypes.string_at(data, length), name)
+        return int(process(self._address, place, data, length))
+
     def pass_on(self, process: Any, place: int, data: int, size: int) -> int:
         """Have the engine process those of the whole frames in `data` that it may have; how much of it was taken."""
-        if self.refused is not None:
-            return _END
         if size == 0:
             return int(process(self._address, place, data, 0))  # the end of all input
         begin = at = 0
         while size - at >= _SIZE_BYTES:
-            length = int.from_bytes(ctypes.string_at(data + at, _SIZE_BYTES))
-            if not 2 * _SIZE_BYTES <= length <= self._most:
-                raise RefusedError(f"a frame of {length} bytes")
+            length = self._length(data + at)
             if length > size - at:
                 break
             if not self.frames.admits(ctypes.string_at(data + at, length)):
@@ -98,8 +106,22 @@ class Gate:
         taken = self._process(process, place, data + begin, at - begin)
         return begin + taken if taken >= 0 else taken
 
+    def _length(self, data: int) -> int:
+        length = int.from_bytes(ctypes.string_at(data, _SIZE_BYTES))
+        if not 2 * _SIZE_BYTES <= length <= self._most:
+            raise RefusedError(f"a frame of {length} bytes")
+        return length
+
     def _process(self, process: Any, place: int, data: int, size: int) -> int:
         return int(process(self._address, place, data, size)) if size else 0
+
+
+class _Next(Enum):
+    """What a layer is given."""
+
+    HEADER = 1
+    LOGIN = 2
+    FRAMES = 3
 
 
 _gates: dict[int, Gate] = {}
@@ -115,10 +137,14 @@ def _take_input(transport: int, place: int, data: int | None, size: int) -> int:
     """In the place of the engine's function, which raises nothing."""
     gate, word = _gates[transport], _word(transport, place)
     engines = _ENGINES[word.value]
-    process, has_frames = _INPUTS[engines]
+    process, what = _INPUTS[engines]
     word.value = engines  # the function looks at it, and may go on to the next layer
     try:
-        if has_frames:
+        if gate.refused is not None:
+            return _END
+        if what is _Next.LOGIN:
+            return gate.pass_login(process, place, data or 0, size)
+        if what is _Next.FRAMES:
             return gate.pass_on(process, place, data or 0, size)
         return int(process(transport, place, data, size))
     except RefusedError as error:
@@ -148,16 +174,16 @@ _OWN: dict[int, int] = {}
 """Addresses of own layers by those of the engine's in whose place they are."""
 _ENGINES: dict[int, int] = {}
 """The other way round."""
-_INPUTS: dict[int, tuple[Any, bool]] = {}
-"""The engine's function for input of each, and whether it is given frames."""
+_INPUTS: dict[int, tuple[Any, _Next]] = {}
+"""The engine's function for input of each, and what that is given."""
 _OUTPUTS: dict[int, Any] = {}
 """Those for output that go on to the next layer."""
 
 
-def _replace(name: str, *, has_frames: bool, writes_header: bool) -> None:
+def _replace(name: str, what: _Next, *, writes_header: bool) -> None:
     engines = layer(name)
     address = ctypes.addressof(engines)
-    _INPUTS[address] = PROCESS(engines.process_input), has_frames
+    _INPUTS[address] = PROCESS(engines.process_input), what
     own = Layer.from_buffer_copy(engines)
     own.process_input = ctypes.cast(_input, ctypes.c_void_p).value
     if writes_header:
@@ -168,7 +194,13 @@ def _replace(name: str, *, has_frames: bool, writes_header: bool) -> None:
     _ENGINES[ctypes.addressof(own)] = address
 
 
-_replace("amqp_header_layer", has_frames=False, writes_header=True)
-_replace("amqp_read_header_layer", has_frames=False, writes_header=False)
-_replace("amqp_write_header_layer", has_frames=True, writes_header=True)
-_replace("amqp_layer", has_frames=True, writes_header=False)
+_replace("sasl_header_layer", _Next.HEADER, writes_header=True)
+_replace("sasl_read_header_layer", _Next.HEADER, writes_header=False)
+_replace("sasl_write_header_layer", _Next.LOGIN, writes_header=True)
+_replace("sasl_layer", _Next.LOGIN, writes_header=False)
+_replace("amqp_header_layer", _Next.HEADER, writes_header=True)
+_replace("amqp_read_header_layer", _Next.HEADER, writes_header=False)
+_replace("amqp_write_header_layer", _Next.FRAMES, writes_header=True)
+_replace("amqp_layer", _Next.FRAMES, writes_header=False)
+_AMQP = {ctypes.addressof(layer(name)) for name in ("amqp_header_layer", "amqp_read_header_layer")}
+"""Addresses of layers before anything has arrived."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer, library
 from isthmus_router.amqp.logins import LONGEST_READ, Login
+from isthmus_router.scram import excess_of
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -63,23 +63,7 @@ class _Bytes(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("start", ctypes.c_void_p)]
 
 
-MOST_ITERATIONS = 10_000
-"""That the challenge of a server may ask for in SCRAM, which is 10 ms of work; servers state 4,096 as a rule."""
 _SCRAM = "SCRAM-"
-_ITERATIONS = re.compile(rb",i=([^,]*)")
-
-
-def excess_of(challenge: bytes) -> str:
-    """What is wrong with the iteration count in a challenge of SCRAM; empty if nothing is, or there is none.
-
-    Cyrus reads numbers with `strtoul`, which accepts more than digits.
-    """
-    for stated in _ITERATIONS.findall(challenge):
-        if not re.fullmatch(rb"[0-9]{1,20}", stated):
-            return "the server states an iteration count for SCRAM that is no valid number"
-        if (count := int(stated)) > MOST_ITERATIONS:
-            return f"the server demands {count} iterations of SCRAM, and at most {MOST_ITERATIONS} are made"
-    return ""
 
 
 class Exchange:

@@ -9,8 +9,8 @@ import pytest
 
 from isthmus_router.amqp.costly import AGAIN_SECONDS, CostlySteps, Step
 from isthmus_router.amqp.driver import TURN_SECONDS, Driver
-from isthmus_router.amqp.sasl import MOST_ITERATIONS, excess_of
 from isthmus_router.core.router import RouterCore
+from isthmus_router.scram import MOST_ITERATIONS, excess_of
 
 
 class Loop:

@@ -15,6 +15,10 @@ from tests.integration.support.raw import (
     FLOW,
     HEARTBEAT,
     OPEN,
+    SASL_CHALLENGE,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
     TRANSFER,
     frame,
 )
@@ -22,14 +26,16 @@ from tests.integration.support.raw import (
 from isthmus_flowlog.collector.frames import (
     LEAST_HANDLES,
     LEAST_IDLE_MS,
+    MOST_CHALLENGES,
     MOST_RETAINED,
     NAMED_AGAIN,
     NAMED_EACH,
     NOT_ASKED,
     Frames,
+    Login,
     RefusedError,
 )
-from isthmus_router.message.types import Described, Encoded, UInt, ULong, UShort
+from isthmus_router.message.types import Described, Encoded, Symbol, UByte, UInt, ULong, UShort
 
 WINDOW = UInt(1000)
 ACCEPTED = Described(ULong(0x24), [])
@@ -264,3 +270,52 @@ def test_a_connection_begins_with_its_open() -> None:
 def test_a_router_that_wants_a_frame_each_millisecond_is_refused() -> None:
     with pytest.raises(RefusedError, match="idle-time-out"):
         Frames().admits(frame(OPEN, ["r", None, None, None, UInt(1)]))
+
+
+MECHANISMS = frame(SASL_MECHANISMS, [Symbol("SCRAM-SHA-256")])
+OUTCOME = frame(SASL_OUTCOME, [UByte(0)])
+
+
+def challenge(text: bytes) -> bytes:
+    return frame(SASL_CHALLENGE, [text])
+
+
+def test_a_login_is_over_with_its_outcome() -> None:
+    login = Login()
+    login.examine(MECHANISMS, "")
+    for text in (b"r=abc,s=QUFB,i=4096", b"v=abc"):
+        login.examine(challenge(text), "SCRAM-SHA-256")
+        assert not login.is_over
+    login.examine(OUTCOME, "SCRAM-SHA-256")
+    assert login.is_over
+
+
+@pytest.mark.parametrize("count", [b"10001", b"4294967296", b" 9", b"-1", b""])
+def test_a_router_does_not_choose_how_long_the_collector_computes(count: bytes) -> None:
+    login = Login()
+    login.examine(MECHANISMS, "")
+    login.examine(challenge(b"r=abc,s=QUFB,i=" + count), "GSSAPI")
+    with pytest.raises(RefusedError, match="SCRAM"):
+        login.examine(challenge(b"r=abc,s=QUFB,i=" + count), "SCRAM-SHA-256")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [OUTCOME],
+        [challenge(b"x")],
+        [MECHANISMS, MECHANISMS],
+        [MECHANISMS, *[challenge(b"x")] * (MOST_CHALLENGES + 1)],
+        [frame(SASL_INIT, [Symbol("PLAIN")])],
+        [frame(OPEN, ["router"])],
+        [HEARTBEAT],
+        [b"\x00\x00\x00\x08\x02\x01\x00\x00"],
+        [b"\x00\x00\x00\x09\x02\x01\x00\x00\x00"],
+    ],
+)
+def test_a_login_out_of_turn_is_refused(frames: list[bytes]) -> None:
+    login = Login()
+    for data in frames[:-1]:
+        login.examine(data, "")
+    with pytest.raises(RefusedError):
+        login.examine(frames[-1], "")

@@ -15,6 +15,7 @@ from tests.integration.support.raw import (
     FLOW,
     HEARTBEAT,
     OPEN,
+    SASL_CHALLENGE,
     SASL_HEADER,
     SASL_MECHANISMS,
     SASL_OUTCOME,
@@ -31,10 +32,14 @@ WINDOW = UInt(1000)
 class Router:
     """Bytes from a router, and the engine of a collector that gets them."""
 
-    def __init__(self, folder: Path, *, tls: bool = False, login: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, tls: bool = False, login: bool = True, mechanism: str = "ANONYMOUS"
+    ) -> None:
+        """`mechanism`: with another one, the login is not over."""
         self.connection, self.transport, self.gate = Connection(), Transport(), Gate()
+        self.connection.user, self.connection.password = "user", "password"
         if login:
-            self.transport.sasl().allowed_mechs("ANONYMOUS")
+            self.transport.sasl().allowed_mechs(mechanism)
         self.transport.bind(self.connection)
         self._tls = self._session(folder) if tls else None
         self.connection.open()
@@ -43,9 +48,10 @@ class Router:
             self.send(b"")
             self.send(b"")
         if login:
-            mechanisms = frame(SASL_MECHANISMS, [Array(Symbol, (Symbol("ANONYMOUS"),))])
+            mechanisms = frame(SASL_MECHANISMS, [Array(Symbol, (Symbol(mechanism),))])
             self.send(SASL_HEADER + mechanisms)
-            self.send(frame(SASL_OUTCOME, [UByte(0)]))
+            if mechanism == "ANONYMOUS":
+                self.send(frame(SASL_OUTCOME, [UByte(0)]))
 
     def _session(self, folder: Path) -> ssl.SSLObject:
         trusted = SSLDomain(SSLDomain.MODE_CLIENT)
@@ -140,6 +146,14 @@ def test_a_frame_that_cannot_be_examined_does_not_pass(
     router.send(OPENED)
     assert router.gate.refused is not None
     assert not router.opened
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_login_is_examined(tmp_path: Path, tls: bool) -> None:
+    router = Router(tmp_path, tls=tls, mechanism="SCRAM-SHA-256")
+    router.send(frame(SASL_CHALLENGE, [b"r=abc,s=QUFB,i=2000000000"]))
+    assert router.gate.refused is not None
+    assert "2000000000 iterations of SCRAM" in router.gate.refused
 
 
 def test_how_long_the_router_has_taken_nothing(tmp_path: Path) -> None:
