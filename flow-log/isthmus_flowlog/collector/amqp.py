@@ -28,6 +28,7 @@ from isthmus_flowlog.collector import session as does
 from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.conditions import LONGEST_REASON
 from isthmus_flowlog.collector.credentials import Credentials, is_local, login, ssl_domain
+from isthmus_flowlog.collector.dialling import Dialling
 from isthmus_flowlog.collector.gate import Gate
 from isthmus_flowlog.collector.lines import Lines
 from isthmus_flowlog.collector.metrics import Metrics
@@ -208,7 +209,11 @@ class Collector(Handler):
 
     def run(self) -> None:
         """Blocks until `stopping` is set, and what was heard has been put in the queue."""
-        self._container = Container(self, container_id=f"isthmus-flow-collector-{self._settings.name}")
+        self._container = Container(
+            self,
+            container_id=f"isthmus-flow-collector-{self._settings.name}",
+            global_handler=Dialling(self._end_connection),
+        )
         self._container.run()
         self._assembly.close()
         self._hand_over()
@@ -344,8 +349,7 @@ class Collector(Handler):
             if reason is None and gate.unread_seconds > MOST_PATIENT_SECONDS:
                 reason = f"the router reads nothing for {MOST_PATIENT_SECONDS:g} s"
             if reason is not None:
-                _cut_off(connection)
-                self._gone(connection, reason)
+                self._end_connection(connection, reason)
 
     def cannot_go_on(self, event: Any, error: Exception) -> None:
         """End the connection of an event, or all of them if it has none: the engine has freed what it is about."""
@@ -353,14 +357,14 @@ class Collector(Handler):
             logger.warning("event cannot be handled", extra={"reason": repr(error)[:LONGEST_REASON]})
         with suppress(Exception):
             if event.connection is not None:
-                self._end_connection(event.connection)
+                self._end_connection(event.connection, "an event of this connection cannot be handled")
                 return
         for connection in list(self._gates):
-            self._end_connection(connection)
+            self._end_connection(connection, "an event of a connection cannot be handled")
 
-    def _end_connection(self, connection: Any) -> None:
+    def _end_connection(self, connection: Any, reason: str) -> None:
         _cut_off(connection)
-        self._gone(connection, "an event of this connection cannot be handled")
+        self._gone(connection, reason)
 
     def _look_at_credentials(self) -> None:
         """Find changed files, and go on with a connection that is made with them."""
@@ -575,8 +579,8 @@ class Collector(Handler):
     def on_session_remote_close(self, event: Any) -> None:
         """The router ends the session: no link is left."""
         reason = conditions.of_session(event.session)
-        _cut_off(event.connection)
-        self._gone(event.connection, "the router has ended the session" + (f": {reason}" if reason else ""))
+        words = "the router has ended the session" + (f": {reason}" if reason else "")
+        self._end_connection(event.connection, words)
 
     @_isolate
     def on_link_remote_close(self, event: Any) -> None:

@@ -207,3 +207,42 @@ def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         collector.stopping = True
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_a_host_that_cannot_be_looked_up_or_has_an_address_without_a_route_is_left_for_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, either ended the collector."""
+    for name, seconds in (("OPEN_SECONDS", 0.2), ("FIRST_PAUSE", 0.01), ("TICK_SECONDS", 0.01)):
+        monkeypatch.setattr(amqp, name, seconds)
+    found = socket.getaddrinfo
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        refused = closed.getsockname()
+
+    def look_up(host: str, *others: object) -> object:
+        if host == "unknown.test":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if host == "halves.test":
+            known = socket.AF_INET, socket.SOCK_STREAM, 6, ""
+            return [(*known, refused), (*known, ("255.255.255.255", 1))]
+        return found(host, *others)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(20)
+        hosts = ["unknown.test", "halves.test", f"127.0.0.1:{other.getsockname()[1]}"]
+        collector = amqp.Collector(
+            parse({"hosts": hosts, "log": "/nowhere"}),
+            Session(),
+            Assembly(),
+            Metrics(),
+            put=lambda rows, now, octets: None,
+            has_room=lambda: True,
+            is_full=lambda: False,
+        )
+        thread = threading.Thread(target=collector.run, daemon=True)
+        thread.start()
+        other.accept()[0].close()
+        collector.stopping = True
+        thread.join(20)
+        assert not thread.is_alive()

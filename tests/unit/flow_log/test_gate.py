@@ -37,7 +37,8 @@ class Router:
     ) -> None:
         """`mechanism`: with another one, the login is not over."""
         self.connection, self.transport, self.gate = Connection(), Transport(), Gate()
-        self.connection.user, self.connection.password = "user", "password"
+        if mechanism != "ANONYMOUS":
+            self.connection.user, self.connection.password = "user", "password"
         if login:
             self.transport.sasl().allowed_mechs(mechanism)
         self.transport.bind(self.connection)
