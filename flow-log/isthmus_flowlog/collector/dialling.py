@@ -11,7 +11,7 @@ from typing import Any
 from proton.handlers import IOHandler
 
 
-class Dialling(IOHandler):  # type: ignore[misc]
+class Dialling(IOHandler):
     """To be the global handler of a container."""
 
     def __init__(self, failed: Callable[[Any, str], None]) -> None:

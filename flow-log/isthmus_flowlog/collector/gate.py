@@ -100,7 +100,7 @@ class Gate:
             if not self.frames.admits(ctypes.string_at(data + at, length)):
                 taken = self._process(process, place, data + begin, at - begin)
                 if taken != at - begin:
-                    return taken
+                    return begin + taken if taken >= 0 else taken
                 begin = at + length
             at += length
         taken = self._process(process, place, data + begin, at - begin)

@@ -18,6 +18,7 @@ from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock
 from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.credentials import is_local, login
 from isthmus_flowlog.collector.http import Server
+from isthmus_flowlog.collector.lines import MOST
 from isthmus_flowlog.collector.metrics import REASONS, Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Sasl, Tls, parse
@@ -246,3 +247,43 @@ def test_a_host_that_cannot_be_looked_up_or_has_an_address_without_a_route_is_le
         collector.stopping = True
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_an_event_of_what_the_engine_has_freed_ends_all_connections_with_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    collector = collector_of(Session(), Assembly())
+    collector._connection, earlier = Mock(), Mock()
+    present = collector._connection
+    collector._gates = {present: Mock(), earlier: Mock()}
+    for _ in range(1000):
+        collector.on_delivery(Mock(connection=None, link=None))
+    for connection in (present, earlier):
+        connection.transport.close_tail.assert_called()
+        connection.transport.close_head.assert_called()
+    assert collector._connection is None
+    assert len([one for one in caplog.messages if one == "event cannot be handled"]) == MOST
+
+
+def test_the_pause_grows_a_little_when_connections_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(amqp.time, "monotonic", lambda: now[0])
+    collector = collector_of(Session(), Assembly())
+    monkeypatch.setattr(collector, "_do", lambda actions: None)
+
+    def pause(seconds: float) -> float:
+        collector._connection = connection = Mock(remote_container="router")
+        collector.on_connection_remote_open(Mock(connection=connection))
+        now[0] += seconds
+        collector._gone(connection, "gone")
+        return collector._attempt_at - now[0]
+
+    assert [round(pause(seconds), 1) for seconds in (60, 1, 1, 1, 1, 1, 60)] == [
+        0.2,
+        0.4,
+        0.8,
+        1.6,
+        2,
+        2,
+        0.2,
+    ]
