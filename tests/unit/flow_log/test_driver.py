@@ -287,3 +287,18 @@ def test_the_pause_grows_a_little_when_connections_end_soon(monkeypatch: pytest.
         2,
         0.2,
     ]
+
+
+def test_a_router_that_takes_nothing_gets_no_credit_and_is_left_later() -> None:
+    collector = collector_of(Session(), Assembly())
+    collector._receivers["mc/sfe.all"] = link = Mock(credit=0)
+    collector._connection = connection = Mock()
+    gate = collector._gate = collector._gates[connection] = Mock(refused=None)
+    for seconds, credit, stays in ((0.5, True, True), (1.5, False, True), (31.0, False, False)):
+        link.flow.reset_mock()
+        gate.unread_seconds = seconds
+        collector._give_credit("mc/sfe.all")
+        assert link.flow.called is credit
+        collector._look_at_gates()
+        assert connection.transport.close_head.called is not stays
+    assert collector.trouble == "the router reads nothing for 30 s"
