@@ -29,11 +29,21 @@ class _Contest:
 
 
 class Contests:
-    """The objects that somebody else has changed. `clock` is monotonic, in seconds."""
+    """The objects that somebody else has changed. `most_changes` of one within `PERIOD_SECONDS` are corrected at once.
+    `clock` is monotonic, in seconds."""
 
-    def __init__(self, clock: Callable[[], float], most_pause: float = MAX_PAUSE_SECONDS) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        most_pause: float = MAX_PAUSE_SECONDS,
+        *,
+        first_pause: float = FIRST_PAUSE_SECONDS,
+        most_changes: int = MOST_CHANGES,
+    ) -> None:
         self._clock = clock
         self._most_pause = most_pause
+        self._first_pause = first_pause
+        self._most_changes = most_changes
         self._contests: dict[Hashable, _Contest] = {}
 
     def __len__(self) -> int:
@@ -52,10 +62,10 @@ class Contests:
             found.began, found.changes = now, 0
         found.seen, found.last = version, now
         found.changes += 1
-        if found.changes > MOST_CHANGES:
-            found.pause = min(self._most_pause, 2 * found.pause or FIRST_PAUSE_SECONDS)
+        if found.changes > self._most_changes:
+            found.pause = min(self._most_pause, 2 * found.pause or self._first_pause)
             found.until = now + found.pause
-        return found.changes > MOST_CHANGES
+        return found.changes > self._most_changes
 
     def forget(self, key: Hashable) -> None:
         """Forgets an object."""

@@ -21,6 +21,7 @@ from .cluster import ApiError, Cluster, Manifest
 from .contents import Contents
 from .contests import Contests
 from .creations import CreationFailures
+from .dampening import MAX_PAUSE_SECONDS, Dampening
 from .facts import WORKLOADS, block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
 from .gossip_facts import GossipFacts, gossip_facts
@@ -70,8 +71,7 @@ LASTING_PAUSE_SECONDS = 8.0
 """Pause after which a refused status of a large resource is written without messages and lists. A failure of the API
 server that passes ends before that."""
 MAX_STATUS_PAUSE_SECONDS = 240.0
-"""Longest time for which a status is not written that somebody else changes again and again, or of which nothing but
-messages change."""
+"""Longest time for which a status is not written that somebody else changes again and again."""
 RENDERING_SECONDS = 60.0
 """A rendering is good for this long when nothing changes: certificates expire."""
 
@@ -140,8 +140,8 @@ class Reconciliation:
         """Statuses that the API server has refused, by uid."""
         self._contests = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
         """Statuses that somebody else changes, by uid."""
-        self._messages = Contests(operator.clock, MAX_STATUS_PAUSE_SECONDS)
-        """Statuses of which nothing but messages change, such as what a host answers to each attempt, by uid."""
+        self._dampening = Dampening(operator.clock)
+        """Statuses that change again and again."""
         self._failed: dict[str, str] = {}
         """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
@@ -234,7 +234,7 @@ class Reconciliation:
             self._applier.due(began),
             self._refused.due(began),
             self._contests.due(began),
-            self._messages.due(began),
+            self._dampening.due(began),
             self._announcer.due(self._operator.clock()),
             self._creations.due(),
         ]
@@ -470,7 +470,7 @@ class Reconciliation:
         self._altered = {uid: item for uid, item in self._altered.items() if uid in alive}
         self._refused.retain(alive)
         self._contests.retain(alive)
-        self._messages.retain(alive)
+        self._dampening.retain(alive)
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
         for error in written:  # only now, as it must not keep the others from their Events
             if isinstance(error, BaseException):
@@ -588,10 +588,8 @@ class Reconciliation:
             and normal(written.status) != normal(manifest.get("status") or {})
         ):
             self._contested(manifest, version)
-        before, after = (without("message", normal(item)) for item in (self._status(manifest), status))
-        if self._contests.holds(metadata["uid"]) or (
-            before == after and self._messages.holds(metadata["uid"])
-        ):
+        before = self._status(manifest)
+        if self._contests.holds(metadata["uid"]) or self._dampening.holds(metadata["uid"], before, status):
             return
         body = {
             "apiVersion": API_VERSION,
@@ -622,8 +620,12 @@ class Reconciliation:
         stored = stored_status(manifest["kind"], answer.get("status"))
         self._written[metadata["uid"]] = _Written(version_of(answer), stored)
         self._compare(manifest, status, self._written[metadata["uid"]])
-        if before == after:
-            self._messages.changed(metadata["uid"], version_of(answer))
+        if self._dampening.written(metadata["uid"], before, status, version_of(answer)):
+            logger.info(
+                "%s %s: its status changes again and again; the operator waits up to %.0f minutes before it writes the "
+                "next change, unless a condition does not hold any more",
+                *(manifest["kind"], metadata["name"], MAX_PAUSE_SECONDS / 60),
+            )
 
     async def _write_short(self, body: Manifest) -> None:
         """Writes a refused status without messages and lists, so that its conditions are not those of an earlier

@@ -1,7 +1,17 @@
 """Status of resources: pure functions of what was rendered, applied and observed."""
 
 from .certificate_user import CertificateUser
-from .conditions import Verdict, altered, deleting_status, invalid_status, normal, readiness, without
+from .conditions import (
+    INSECURE,
+    Verdict,
+    altered,
+    condition_status,
+    deleting_status,
+    invalid_status,
+    normal,
+    readiness,
+    without,
+)
 from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
@@ -22,6 +32,7 @@ from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
 from .usage import ProfileFacts, Usage, Users, usage
 
 __all__ = [
+    "INSECURE",
     "AnalysisFacts",
     "CertificateUser",
     "PodView",
@@ -31,6 +42,7 @@ __all__ = [
     "Users",
     "Verdict",
     "altered",
+    "condition_status",
     "connector_insecure",
     "connector_status",
     "deleting_status",

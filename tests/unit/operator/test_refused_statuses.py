@@ -322,10 +322,10 @@ async def test_messages_of_resources_that_are_gone_are_forgotten(
     told = Told(monkeypatch)
     for told.message in ("one", "two"):
         await world.look()
-    assert len(world.reconciliation._messages) == 2
+    assert len(world.reconciliation._dampening) == 2
     del world.store.link_routes["net"][1:]
     await world.look()
-    assert len(world.reconciliation._messages) == 0
+    assert len(world.reconciliation._dampening) == 0
 
 
 @pytest.mark.parametrize(("error", "looks"), [(422, 1), (413, 1), (500, 4)])
