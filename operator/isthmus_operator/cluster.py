@@ -70,6 +70,9 @@ class Endpoint:
         return "/".join(parts)
 
 
+METADATA_CHUNK = 500
+"""Objects in one answer with metadata only. Most have 2 to 5 KB of it. If the answer has more than `MAX_ANSWER_BYTES`, the
+next one has a quarter of the objects."""
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -125,6 +128,10 @@ class ApiError(Exception):
     def transient(self) -> bool:
         """Whether trying again soon may help without anything having changed."""
         return not self.concerns_object or self.status >= 500
+
+
+class TooLongError(Exception):
+    """The answer of the API server is longer than the request allows."""
 
 
 class Cluster:
@@ -192,15 +199,23 @@ class Cluster:
     async def pages(
         self, kind: str, namespace: str | None, *, metadata_only: bool = False, **query: str
     ) -> AsyncIterator[Sequence[Manifest]]:
-        """The same, in pieces that bound the memory for an answer. `metadata_only`: without all but the metadata."""
-        query = {"limit": str(LIST_CHUNK), **query}
+        """The same, in pieces that bound the memory for an answer. `metadata_only`: without all but the metadata, in
+        larger pieces."""
         path, accept = ENDPOINTS[kind].path(namespace), _METADATA if metadata_only else _JSON
+        chunk = METADATA_CHUNK if metadata_only else LIST_CHUNK
         while True:
-            answer = await self._request("GET", path, namespace, query=query, accept=accept)
+            most = MAX_ANSWER_BYTES if chunk > LIST_CHUNK else None
+            sent = {"limit": str(chunk), **query}
+            try:
+                answer = await self._request("GET", path, namespace, query=sent, accept=accept, most=most)
+            except TooLongError:
+                chunk = max(LIST_CHUNK, chunk // 4)
+                continue
             yield answer["items"] or ()  # null if there are none, and only metadata is asked for
             if not (more := answer.get("metadata", {}).get("continue")):
                 return
             query["continue"] = more
+            chunk = min(2 * chunk, METADATA_CHUNK) if metadata_only else LIST_CHUNK
 
     async def ask_pod(self, namespace: str, pod: str, port: int, path: str) -> Manifest:
         """A JSON object that a pod serves over HTTP, fetched through the API server, which passes on what it sends."""
@@ -285,13 +300,14 @@ class Cluster:
         content_type: str = _JSON,
         accept: str = _JSON,
         limit: int | None = None,
+        most: int | None = None,
     ) -> Manifest:
         while True:
             try:
                 async with self._slots.slot(namespace) as use:
                     began = self._clock()
                     try:
-                        return await self._send(verb, path, query, body, content_type, accept, limit)
+                        return await self._send(verb, path, query, body, content_type, accept, limit, most)
                     finally:
                         self._ended[namespace] = self.last_end_of_any = self._clock()
                         use.cost = (self._ended[namespace] - began) / REQUEST_SECONDS
@@ -307,8 +323,10 @@ class Cluster:
         content_type: str,
         accept: str,
         limit: int | None,
+        most: int | None,
     ) -> Manifest:
-        """`limit`: the length of an answer that does not come from the API server itself."""
+        """`limit`: the length of an answer that does not come from the API server itself. `most`: that of another one.
+        Raises TooLongError."""
         try:
             method, url, headers, data, _ = await self._api.param_serialize(
                 verb,
@@ -324,11 +342,14 @@ class Cluster:
             answer = await self._api.call_api(
                 method, url, headers, data, _request_timeout=REQUEST_TIMEOUT_SECONDS
             )
-            payload = await (answer.read() if limit is None else _bounded(answer.response, limit))
+            bound = limit if most is None else most
+            payload = await (answer.read() if bound is None else _bounded(answer.response, bound))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counted(verb, 0)
             raise ApiError(0, "Unreachable", f"the API server cannot be reached: {_why(error)}") from error
         self._counted(verb, answer.status)
+        if most is not None and len(payload) > most:
+            raise TooLongError
         content = await apart(_decoded, payload) if limit is None else _foreign(payload, limit)
         if not 200 <= answer.status < 300:
             raise ApiError(
