@@ -71,8 +71,8 @@ class Endpoint:
 
 
 METADATA_CHUNK = 500
-"""Objects in one answer with metadata only. Most have 2 to 5 KB of it. If the answer has more than `MAX_ANSWER_BYTES`, the
-next one has a quarter of the objects."""
+"""Objects in one answer with metadata only. Most have 2 to 5 KB of it. If the answer has more than `MAX_ANSWER_BYTES`,
+the next one has a quarter of the objects."""
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
