@@ -123,7 +123,7 @@ class Reconciliation:
         self._operator = operator
         self._applier = Applier(operator.cluster, operator.clock)
         self._sync = ConfigSync(operator.clock)
-        self._authority = AuthorityKeeper(namespace, operator.cluster, operator.ahead)
+        self._authority = AuthorityKeeper(namespace, operator.cluster, operator.ahead, operator.clock)
         self._authority_problem: Problem | None = None
         self._keeper = Keeper(namespace, operator.cluster, operator.clock)
         self._contents = Contents(namespace, operator.cluster)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 
+from .. import metrics
 from ..certificates import described
 from ..cluster import ApiError, Cluster, Manifest
+from ..contests import MAX_PAUSE_SECONDS, Contests
 from ..model import Problem
 from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER
 from ..slots import in_thread
@@ -31,7 +34,7 @@ valid from an hour before their issue."""
 
 @dataclass(frozen=True)
 class FoundAuthority:
-    """The authority of a namespace, or why there is none."""
+    """The authority of a namespace, and what is wrong with it, or why there is none."""
 
     authority: Authority | None
     problem: Problem | None = None
@@ -40,11 +43,21 @@ class FoundAuthority:
 class AuthorityKeeper:
     """Reads and writes the authority of one namespace."""
 
-    def __init__(self, namespace: str, cluster: Cluster, ahead: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        cluster: Cluster,
+        ahead: Callable[[], float] = lambda: 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`ahead`: seconds by which the clock of this process is ahead of that of the API server."""
         self._namespace = namespace
         self._cluster = cluster
         self._ahead = ahead
+        self._in_use: Authority | None = None
+        self._contests = Contests(clock)
+        """Deletions and replacements of the authority in use by somebody else. After each, the operator issues all
+        certificates of the namespace again."""
         self._altered: str | None = None
         """The version that the API server has made of the last renewal, if it has stored another content."""
 
@@ -55,12 +68,31 @@ class AuthorityKeeper:
             if abs(self._ahead()) > MOST_AHEAD_SECONDS:
                 return FoundAuthority(None, self._wrong_clock())
             if live is None:
-                made = new_authority(self._name, now)
-                live = await self._create(made)
-            return await self._current(live, now)
+                if self._in_use is not None and self._is_contested("deleted", self._in_use.certificate):
+                    return self._contested()
+                live = await self._create(new_authority(self._name, now))
+                self._in_use = None
+            found = await self._current(live, now)
+            self._in_use = found.authority or self._in_use
+            return found
         except ApiError as error:
             text = f'Secret "{AUTHORITY_SECRET}" could not be read or written: {error}'
             return FoundAuthority(None, Problem("AuthorityUnavailable", text, error.transient))
+
+    def _is_contested(self, *version: Hashable) -> bool:
+        """Counts that somebody else has deleted or replaced the authority in use. Return whether the operator goes on
+        with it meanwhile."""
+        if self._contests.changed(AUTHORITY_SECRET, version):
+            metrics.CONTESTS.labels("Secret").inc()
+        return self._contests.holds(AUTHORITY_SECRET)
+
+    def _contested(self) -> FoundAuthority:
+        text = (
+            f'Secret "{AUTHORITY_SECRET}": somebody deletes or replaces it again and again. The operator waits up to '
+            f"{MAX_PAUSE_SECONDS / 60:.0f} minutes before it issues all certificates again; until then it uses the last "
+            "authority"
+        )
+        return FoundAuthority(self._in_use, Problem("AuthorityUnusable", text, transient=False))
 
     def _wrong_clock(self) -> Problem:
         where = "ahead of" if self._ahead() > 0 else "behind"
@@ -102,6 +134,13 @@ class AuthorityKeeper:
                 "makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
+        known = self._in_use
+        if (
+            known is not None
+            and found.certificate != known.certificate
+            and self._is_contested(found.certificate)
+        ):
+            return self._contested()
         current = (
             await in_thread(self._namespace, renewed, found, self._name, now) if is_ours(live) else found
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +43,7 @@ from isthmus_operator.authority.issue import LEAF_LIFETIME, issue, renewal
 from isthmus_operator.authority.keeper import AuthorityKeeper
 from isthmus_operator.certificates import described, examine, fitness, is_signed
 from isthmus_operator.cluster import ApiError
+from isthmus_operator.contests import MAX_PAUSE_SECONDS, MOST_CHANGES
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY
 from isthmus_operator.render import plan
@@ -452,6 +455,79 @@ async def test_an_authority_of_somebody_else_that_is_not_valid_yet_is_reported()
     assert "is not valid before 2030-01-02T23:00:00Z" in found.problem.message
     assert await keeper.ensure(NOW + timedelta(days=2)) == made
     assert api.writes == 1
+
+
+class Contest:
+    """Somebody else acts on the Secret of the authority before each reconciliation."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.now = 1000.0
+        self.keeper = AuthorityKeeper("net", self.api, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.used: list[bytes] = []
+        self.problems = 0
+
+    async def ensure(self) -> None:
+        found = await self.keeper.ensure(NOW)
+        assert found.authority is not None, "certificates in service stay"
+        if found.authority.certificate not in self.used[-1:]:
+            self.used.append(found.authority.certificate)
+        if found.problem is not None:
+            assert (found.problem.reason, found.problem.transient) == ("AuthorityUnusable", False)
+            assert "again and again" in found.problem.message
+            self.problems += 1
+        self.now += 1
+
+    def delete(self) -> None:
+        self.api.objects.pop(AUTHORITY_SECRET, None)
+
+    def replace(self) -> None:
+        other = new_authority("Isthmus net", NOW).data()
+        data = {name: base64.b64encode(content).decode() for name, content in other.items()}
+        self.api.objects[AUTHORITY_SECRET]["data"] = data
+
+
+@pytest.mark.parametrize("act", [Contest.delete, Contest.replace])
+async def test_an_authority_that_somebody_deletes_or_replaces_again_and_again_stays_in_use(
+    act: Callable[[Contest], None],
+) -> None:
+    """Each time, the operator issued all certificates of the namespace again."""
+    contest = Contest()
+    await contest.ensure()
+    for _ in range(600):
+        act(contest)
+        await contest.ensure()
+    assert len(contest.used) <= 1 + MOST_CHANGES + 4, "pauses of 1, 2, 4 and 8 minutes"
+    assert contest.problems > 500
+    contest.now += MAX_PAUSE_SECONDS
+    contest.problems = 0
+    before = len(contest.used)
+    for _ in range(5):
+        await contest.ensure()
+    assert contest.problems == 0
+    assert len(contest.used) == before + 1
+    assert AUTHORITY_SECRET in contest.api.objects
+
+
+@pytest.mark.parametrize("act", [Contest.delete, Contest.replace])
+async def test_the_first_replacements_of_an_authority_are_used_at_once(
+    act: Callable[[Contest], None],
+) -> None:
+    contest = Contest()
+    await contest.ensure()
+    for number in range(MOST_CHANGES):
+        act(contest)
+        for _ in range(3):
+            await contest.ensure()
+        assert len(contest.used) == number + 2
+    assert contest.problems == 0
+
+
+async def test_a_renewal_by_the_operator_is_no_replacement_by_somebody_else() -> None:
+    contest = Contest()
+    for number in range(20):
+        await contest.keeper.ensure(NOW + timedelta(days=3000 * number))
+    assert len(contest.keeper._contests) == 0
 
 
 @pytest.mark.parametrize(("ahead", "text"), [(5184000.0, "ahead of"), (-700.0, "behind")])
