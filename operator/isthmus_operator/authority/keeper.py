@@ -89,8 +89,8 @@ class AuthorityKeeper:
     def _contested(self) -> FoundAuthority:
         text = (
             f'Secret "{AUTHORITY_SECRET}": somebody deletes or replaces it again and again. The operator waits up to '
-            f"{MAX_PAUSE_SECONDS / 60:.0f} minutes before it issues all certificates again; until then it uses the last "
-            "authority"
+            f"{MAX_PAUSE_SECONDS / 60:.0f} minutes before it issues all certificates again; until then it uses the "
+            "last authority"
         )
         return FoundAuthority(self._in_use, Problem("AuthorityUnusable", text, transient=False))
 
