@@ -24,7 +24,7 @@ from .bodies import retained
 from .cluster import ApiError, Cluster, Manifest
 from .contests import MAX_PAUSE_SECONDS, Contests
 from .digests import fingerprint, is_digested
-from .fields import is_applied
+from .fields import is_applied, is_inherited
 from .holds import Holds
 from .leftovers import Leftovers
 from .model import Problem
@@ -60,6 +60,10 @@ _AWAITED = frozenset({"ServiceAccount", "Secret", "PersistentVolumeClaim"})
 """Those of them without which no pod starts: where there is none, somebody else may create one of the name later."""
 _DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "CronJob"})
 """Kinds that refer to these by name."""
+
+_COMPLETED = frozenset({"ServiceAccount", "PersistentVolumeClaim", "Job"})
+"""Kinds to which Kubernetes adds content that must stay, such as the volume of a claim, and of which the operator
+withdraws nothing."""
 
 GENERATED_BYTES = 32
 """Length of what the operator makes at random."""
@@ -453,7 +457,12 @@ class Applier:
                 elif not is_applied(live["metadata"]):
                     live = await self._cluster.claim(live)
                 else:
-                    self._accept(desired, await self._cluster.apply(filled(desired, live), seen=live))
+                    live = await self._cluster.apply(filled(desired, live), seen=live)
+                    written = True
+                    if _is_inherited(live):
+                        live = await self._cluster.claim(live)
+                        continue
+                    self._accept(desired, live)
                     return True
             except ApiError as error:
                 # Status 404 of a creation: there is no such namespace.
@@ -474,7 +483,9 @@ class Applier:
 
     def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
         """Whether there is nothing to do: the object is as it should be."""
-        return live is not None and is_applied(live["metadata"]) and self._is_current(desired, live)
+        if live is None or not is_applied(live["metadata"]) or _is_inherited(live):
+            return False
+        return self._is_current(desired, live)
 
     def _is_current(self, desired: Manifest, live: Manifest) -> bool:
         if desired["kind"] == "Job":
@@ -502,6 +513,11 @@ class Applier:
         except ApiError as error:
             self._hold(key, uid, error, outcome)
         self._accepted.pop(uid, None)
+
+
+def _is_inherited(live: Manifest) -> bool:
+    """Whether the operator has to take over content that has no known owner, so that an apply removes it."""
+    return live["kind"] not in _COMPLETED and is_inherited(live["metadata"])
 
 
 def _is_older(watched: Manifest | None, answer: Manifest) -> bool:

@@ -14,6 +14,10 @@ from typing import Any
 
 from .names import MANAGER
 
+_UNKNOWN = "before-first-apply"
+"""The manager of fields that were there before the first server-side apply (`NewSkipNonAppliedManager` of
+apimachinery)."""
+_NOT_CONTENT = frozenset({"f:apiVersion", "f:kind", "f:metadata", "f:status"})
 UNCLAIMED: Mapping[str, Any] = {"manager": MANAGER, "operation": "Update"}
 """An entry of `managedFields` that stands for fields which the operator has recorded under the operation `Update`."""
 
@@ -23,18 +27,29 @@ def is_applied(metadata: Mapping[str, Any], manager: str = MANAGER) -> bool:
     return not any(_is_updated(entry, manager) for entry in metadata.get("managedFields") or ())
 
 
+def is_inherited(metadata: Mapping[str, Any]) -> bool:
+    """Whether fields have no known owner because somebody has removed `managedFields`. The API server records them in an
+    entry of its own with the next server-side apply, which removes none of them."""
+    return any(_is_updated(entry, _UNKNOWN) for entry in metadata.get("managedFields") or ())
+
+
 def applied(metadata: Mapping[str, Any], manager: str = MANAGER) -> list[dict[str, Any]]:
-    """The entries of `managedFields`, where what `manager` has updated counts as applied."""
+    """The entries of `managedFields`, where what `manager` has updated counts as applied, and so does the content that
+    has no known owner."""
     entries: Sequence[dict[str, Any]] = metadata.get("managedFields") or ()
     updated = [entry for entry in entries if _is_updated(entry, manager)]
-    if not updated:
+    unknown = [entry for entry in entries if _is_updated(entry, _UNKNOWN)]
+    if not updated and not unknown:
         return list(entries)
     ours = [*updated, *(entry for entry in entries if _is_of(entry, manager, "Apply"))]
     fields: Mapping[str, Any] = {}
     for entry in ours:
         fields = _union(fields, entry.get("fieldsV1") or {})
-    others = [entry for entry in entries if entry not in ours]
-    return [*others, {**updated[0], "operation": "Apply", "fieldsV1": fields}]
+    for entry in unknown:
+        found = entry.get("fieldsV1") or {}
+        fields = _union(fields, {key: item for key, item in found.items() if key not in _NOT_CONTENT})
+    others = [entry for entry in entries if entry not in ours and entry not in unknown]
+    return [*others, {**(ours or unknown)[0], "manager": manager, "operation": "Apply", "fieldsV1": fields}]
 
 
 def _is_updated(entry: object, manager: str) -> bool:
