@@ -28,8 +28,8 @@ def is_applied(metadata: Mapping[str, Any], manager: str = MANAGER) -> bool:
 
 
 def is_inherited(metadata: Mapping[str, Any]) -> bool:
-    """Whether fields have no known owner because somebody has removed `managedFields`. The API server records them in an
-    entry of its own with the next server-side apply, which removes none of them."""
+    """Whether fields have no known owner because somebody has removed `managedFields`. The API server records them in
+    an entry of its own with the next server-side apply, which removes none of them."""
     return any(_is_updated(entry, _UNKNOWN) for entry in metadata.get("managedFields") or ())
 
 
