@@ -15,7 +15,8 @@ settings.register_profile("isthmus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("isthmus")
 
 SPARK = "tests/integration/flow_analysis"
-LONGEST_FIRST = (SPARK, "tests/integration", "tests/security", "tests/unit/sites", "tests/unit")
+BILLS = "tests/unit/test_image_dependencies.py"
+LONGEST_FIRST = (SPARK, "tests/integration", "tests/security", "tests/unit/sites", BILLS, "tests/unit")
 """Folders in the order of their tests: whatever is begun last should be short, or the other processes wait for it."""
 APART = ("tests/integration/cli", "tests/unit/sites")
 """Their tests share nothing and some take long, so that those of one file may run at the same time."""

@@ -1,11 +1,15 @@
 """Everything that a build of an image downloads is named by its hash, except packages of the distribution and Maven's
-plugins."""
+plugins. The bills of materials say the same."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -27,9 +31,20 @@ def logical_lines(file: Path) -> list[str]:
     return [" ".join(line.split()) for line in joined.splitlines() if line.strip()]
 
 
-def pinned(file: Path) -> dict[str, Version]:
+def hashes(file: Path) -> dict[tuple[str, Version], set[str]]:
+    """Of each package that a file names, with its version."""
     entries = [ENTRY.fullmatch(line) for line in logical_lines(file)]
-    return {canonicalize_name(entry["name"]): Version(entry["version"]) for entry in entries if entry}
+    return {
+        (canonicalize_name(entry["name"]), Version(entry["version"])): set(
+            re.findall("[0-9a-f]{64}", entry["hashes"])
+        )
+        for entry in entries
+        if entry
+    }
+
+
+def pinned(file: Path) -> dict[str, Version]:
+    return dict(hashes(file).keys())
 
 
 @pytest.mark.parametrize("file", LISTS, ids=lambda file: str(file.relative_to(ROOT)))
@@ -98,3 +113,51 @@ def test_the_list_of_jars_has_the_versions_that_maven_fetches() -> None:
         f"s3-transfer-manager-{versions['aws']}.jar",
         f"sts-{versions['aws']}.jar",
     } <= jars
+
+
+@pytest.fixture(scope="module")
+def bills(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make sbom` writes."""
+    place = tmp_path_factory.mktemp("bills")
+    for name in ("Makefile", "pyproject.toml", *IMAGES.values()):
+        (place / name).symlink_to(ROOT / name)
+    command = ["make", "sbom", f"PYTHON={sys.executable}"]
+    made = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=500, check=False)
+    assert made.returncode == 0, made.stderr
+    return place / "sbom"
+
+
+def components(bill: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(bill.read_text())["components"]
+    return found
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_bill_of_an_image_has_its_packages_with_version_and_hashes_and_no_others(
+    bills: Path, image: str
+) -> None:
+    listed = {
+        (canonicalize_name(item["name"]), Version(item["version"])): {
+            digest["content"]
+            for place in item["externalReferences"]
+            for digest in place.get("hashes", ())
+            if digest["alg"] == "SHA-256"
+        }
+        for item in components(bills / f"isthmus-{image}.cdx.json")
+    }
+    assert listed == hashes(ROOT / IMAGES[image] / "requirements.txt")
+    assert listed
+    bill = json.loads((bills / f"isthmus-{image}.cdx.json").read_text())
+    assert bill["metadata"]["component"]["name"] == PROJECT["project"]["name"]
+
+
+def test_the_bill_of_the_jars_has_those_of_the_image_with_version_and_hash(bills: Path) -> None:
+    listed = {
+        f"{digest['content']}  {item['name']}-{item['version']}.jar"
+        for item in components(bills / "isthmus-flows-jars.cdx.json")
+        for digest in item["hashes"]
+        if digest["alg"] == "SHA-256"
+    }
+    lines = (ROOT / "flow-analysis" / "object-store.sha256").read_text().splitlines()
+    assert set(lines) - listed == set()
+    assert lines
