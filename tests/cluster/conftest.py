@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cluster import rights
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.host import HarnessError
 from tests.cluster.harness.local.provider import LocalProvider
-from tests.cluster.harness.provider import Faults
+from tests.cluster.harness.provider import Faults, Provider
 from tests.cluster.harness.selection import select
 from tests.cluster.support.web import PROBE
 
@@ -34,6 +36,8 @@ LONGEST_FIRST = (
     "rotation",
     "harness_cleanup",
 )
+FILES = frozenset(Path(__file__).parent.glob("test_*.py"))
+DESELECTED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_ours(item) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[DESELECTED] = True
 
 
 def _begins(item: pytest.Item) -> int:
@@ -110,12 +119,25 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         print(f"\ncluster tests use {provider.what}: {reason}", flush=True)
         ours = provider.up(NODES)
     cluster = Cluster(provider)
+    begin = datetime.now(UTC)
     try:
         yield cluster
         cluster.await_end_of_namespaces()
+        _report_rights(provider, begin, request.session)
     finally:
         if ours and worker is None and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
             provider.down()
+
+
+def _report_rights(provider: Provider, begin: datetime, session: pytest.Session) -> None:
+    """Leaves what the tests have used since `begin` for `python -m tests.cluster.rights`, if somebody runs that. All
+    processes know all tests, whichever of them they run."""
+    folder = os.environ.get("ISTHMUS_TEST_RIGHTS")
+    if folder and provider.audit_logs:
+        found = rights.findings(rights.events(provider.audit_logs, begin))
+        files = {item.path for item in session.items}
+        found.complete = DESELECTED not in session.config.stash and files >= FILES
+        found.write(Path(folder))
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,10 @@ class Provider(Protocol):
     def faults(self) -> Faults | None:
         """None if this provider cannot make faults."""
 
+    @property
+    def audit_logs(self) -> Sequence[Path]:
+        """Files with requests of service accounts to the API server; empty if this provider has none."""
+
     def tool(self, name: str) -> Path:
         """The `kubectl` or `helm` to use."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 import time
+from pathlib import Path
 
 from ..host import SYSTEM_PATH, HarnessError
 from .binaries import Binaries
@@ -19,6 +21,25 @@ _ETCD_PEER = "http://127.0.0.1:2380"
 _ETCD = "http://127.0.0.1:2379"
 # A dead node is seen after this time; its lease is renewed four times as often.
 NODE_GRACE_S = 8
+# Of the audit log, in files of so many megabytes: a file more than these is the most there is.
+AUDIT_FILE_MB = 40
+AUDIT_OLD_FILES = 4
+# Who does what with the rights that tests of rights are about; see docs/test-cluster.md.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Metadata",
+            "verbs": ["create", "delete", "deletecollection"],
+            "resources": [{"group": "rbac.authorization.k8s.io"}],
+        },
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
 
 
 class ControlPlane:
@@ -33,6 +54,8 @@ class ControlPlane:
     def prepare(self) -> None:
         """Issues certificates and writes the kubeconfig files, the administrator's last."""
         spec, pki = self._spec, self._pki
+        self._state.audit.mkdir(exist_ok=True)
+        self._audit_policy.write_text(json.dumps(AUDIT_POLICY))
         hosts = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1"]
         hosts += ["kubernetes.default.svc.cluster.local"]
         hosts += [str(spec.kubernetes_service), str(spec.control_plane_address)]
@@ -103,14 +126,22 @@ class ControlPlane:
             "--log-level=warn",
         ]
 
+    @property
+    def _audit_policy(self) -> Path:
+        return self._state.audit / "policy.json"
+
     def _apiserver(self) -> list[str]:
         pki, spec = self._pki, self._spec
         return [
             f"--advertise-address={spec.control_plane_address}",
             "--allow-privileged=true",
+            f"--audit-log-maxbackup={AUDIT_OLD_FILES}",
+            f"--audit-log-maxsize={AUDIT_FILE_MB}",
+            f"--audit-log-path={self._state.audit / 'audit.log'}",
+            f"--audit-policy-file={self._audit_policy}",
             "--authorization-mode=Node,RBAC",
             f"--client-ca-file={pki.certificate('ca')}",
-            "--enable-admission-plugins=NodeRestriction",
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             # Webhooks are called at their pods: no kube-proxy translates service addresses here.
             "--enable-aggregator-routing=true",
             f"--etcd-servers={_ETCD}",

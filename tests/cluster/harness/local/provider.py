@@ -72,6 +72,10 @@ class LocalProvider:
     def faults(self) -> LocalFaults:
         return LocalFaults(self)
 
+    @property
+    def audit_logs(self) -> Sequence[Path]:
+        return sorted(self.state.audit.glob("*.log"))
+
     def tool(self, name: str) -> Path:
         return built([name])[name]
 

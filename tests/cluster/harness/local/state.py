@@ -23,6 +23,7 @@ class State:
         self.finished = self.folder / "finished"
         self.pki = self.folder / "pki"
         self.logs = self.folder / "logs"
+        self.audit = self.folder / "audit"
         self.kubeconfig = self.folder / "kubeconfig"
         self.etcd_data = self.folder / "etcd"
         self.manifests = self.folder / "manifests"

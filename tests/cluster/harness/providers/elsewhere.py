@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import images
@@ -31,6 +31,10 @@ class ElsewhereProvider:
     @property
     def faults(self) -> Faults | None:
         return None
+
+    @property
+    def audit_logs(self) -> Sequence[Path]:
+        return ()
 
     def tool(self, name: str) -> Path:
         return find_tool(name) or built([name])[name]

@@ -1,0 +1,211 @@
+"""`python -m tests.cluster.rights FOLDER`: whether each right of the chart was used in the tests of the cluster.
+
+The API servers of these tests write audit logs. Each process of tests leaves what its log says in FOLDER, a file each;
+see docs/test-cluster.md. Exit status: 1 if a right was never used, or if a request of the operator or of a driver was
+forbidden while its rights were in place; 0 also if only some of the tests have run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .harness.local.binaries import built
+
+CHART = Path(__file__).parents[2] / "charts" / "isthmus"
+RELEASE = "isthmus"
+ASKED = ("bind", "drive")
+"""Verbs of rights that no request has: the API server and admission policies ask for them (`test_rights.py`)."""
+ASKED_ABOUT = "/finalizers"
+"""Ending of resources of such rights."""
+FORBIDDEN = 403
+RESTORED = timedelta(seconds=10)
+"""After a binding was made again, the API server may not have heard of it for so long."""
+_ALLOWED = re.compile(r'RBAC: allowed by (?P<binding>\S+ "[^"]*") of (Cluster)?Role "(?P<role>[^"]*)"')
+_OURS = re.compile(rf"system:serviceaccount:[^:]+:({RELEASE}-operator|.+-analysis)")
+"""Service accounts of operators and of drivers of FlowAnalyses."""
+_BINDINGS = {"rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding"}
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """One verb on one resource of an API group, by a role."""
+
+    role: str
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.verb} {self.resource}{f' of {self.group}' * bool(self.group)}"
+
+
+@dataclass
+class Findings:
+    """What audit logs say: the rights that were used, and requests that were forbidden."""
+
+    used: set[Right] = field(default_factory=set)
+    forbidden: list[str] = field(default_factory=list)
+    complete: bool = False
+    """Whether all tests of the cluster ran, in one process or in several."""
+
+    def write(self, folder: Path) -> None:
+        used = [[right.role, right.group, right.resource, right.verb] for right in sorted(self.used)]
+        document = {"used": used, "forbidden": self.forbidden, "complete": self.complete}
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{uuid.uuid4()}.json").write_text(json.dumps(document))
+
+    @classmethod
+    def read(cls, folder: Path) -> Findings:
+        """All that processes have left in a folder, which need not exist."""
+        found = cls()
+        for document in (json.loads(path.read_text()) for path in folder.glob("*.json")):
+            found.used |= {Right(*words) for words in document["used"]}
+            found.forbidden += document["forbidden"]
+            found.complete |= document["complete"]
+        return found
+
+
+class _Bindings:
+    """Which role bindings were deleted when, by the requests of a log in their order."""
+
+    def __init__(self) -> None:
+        self._allowed: dict[str, set[str]] = {}
+        self._gone: dict[str, datetime | None] = {}
+        """To each binding that was deleted: when it was made again, if it was."""
+
+    def has_allowed(self, account: str, binding: str) -> None:
+        self._allowed.setdefault(account, set()).add(binding)
+
+    def changed(self, event: Event) -> None:
+        """Take note of a request that may have made or deleted bindings."""
+        about = event["objectRef"]
+        kind = _BINDINGS.get(about["resource"])
+        if kind is None or event.get("responseStatus", {}).get("code", 0) >= 300:
+            return
+        place = about.get("namespace")
+        if event["verb"] == "create":
+            name = _binding(kind, about.get("name", ""), place)
+            if name in self._gone:
+                self._gone[name] = _time(event)
+        elif event["verb"] == "delete":
+            self._gone[_binding(kind, about["name"], place)] = None
+        elif event["verb"] == "deletecollection":
+            bindings = {item for items in self._allowed.values() for item in items}
+            self._gone |= {item: None for item in bindings if item.endswith(f'/{place}"')}
+
+    def withdrawn(self, event: Event) -> bool:
+        """Whether a request may be forbidden because a binding of its account had been deleted."""
+        place = event["objectRef"].get("namespace")
+        for binding in self._allowed.get(event["user"]["username"], ()):
+            here = binding.startswith("ClusterRoleBinding") or binding.endswith(f'/{place}"')
+            if here and binding in self._gone:
+                restored = self._gone[binding]
+                if restored is None or _time(event) < restored + RESTORED:
+                    return True
+        return False
+
+
+def _binding(kind: str, name: str, namespace: str | None) -> str:
+    """As the API server writes it."""
+    return f'{kind} "{name}{f"/{namespace}" if namespace else ""}"'
+
+
+def _time(event: Event) -> datetime:
+    return datetime.fromisoformat(event["requestReceivedTimestamp"])
+
+
+def findings(events: Iterable[Event]) -> Findings:
+    """Rights that requests of service accounts have used, and requests of operators and drivers that were forbidden
+    although nobody had deleted the binding of the right."""
+    found, bindings = Findings(), _Bindings()
+    for event in sorted(events, key=lambda item: str(item["requestReceivedTimestamp"])):
+        about = event.get("objectRef")
+        if about is None:
+            continue
+        bindings.changed(event)
+        account = event["user"]["username"]
+        resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        notes = event.get("annotations", {})
+        if allowed := _ALLOWED.match(notes.get("authorization.k8s.io/reason", "")):
+            bindings.has_allowed(account, allowed["binding"])
+            if event.get("responseStatus", {}).get("code") != FORBIDDEN:
+                found.used.add(Right(allowed["role"], about.get("apiGroup", ""), resource, event["verb"]))
+        elif (
+            notes.get("authorization.k8s.io/decision") == "forbid"
+            and _OURS.fullmatch(account)
+            and not bindings.withdrawn(event)
+        ):
+            what = " ".join(filter(None, (event["verb"], resource, about.get("name"))))
+            where = about.get("namespace", "all namespaces")
+            found.forbidden.append(f"{event['requestReceivedTimestamp']} {account}: {what} in {where}")
+    return found
+
+
+def events(logs: Iterable[Path], since: datetime) -> Iterator[Event]:
+    """The requests in audit logs that came after a time."""
+    for log in logs:
+        with log.open() as lines:
+            for line in lines:
+                event = json.loads(line)
+                if _time(event) >= since:
+                    yield event
+
+
+def granted(manifests: Iterable[Mapping[str, Any]]) -> set[Right]:
+    """The rights that roles of the chart give to service accounts, and that requests have."""
+    roles = [item for item in manifests if item["kind"] in {"Role", "ClusterRole"}]
+    own = [item for item in roles if not any("aggregate-to" in key for key in item["metadata"]["labels"])]
+    rights = {
+        Right(role["metadata"]["name"], group, resource, verb)
+        for role in own
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    return {item for item in rights if item.verb not in ASKED and not item.resource.endswith(ASKED_ABOUT)}
+
+
+def verdict(rights: set[Right], found: Findings) -> list[str]:
+    """What is wrong, a line each."""
+    unused = sorted(rights - found.used)
+    return [
+        *(f"No request has used a right of the chart: {right}" for right in unused),
+        *(f"A request was forbidden: {request}" for request in found.forbidden),
+    ]
+
+
+def rendered(*values: str) -> list[dict[str, Any]]:
+    """The objects of the chart."""
+    settings = [word for value in values for word in ("--set", value)]
+    command = [str(built(["helm"])["helm"]), "template", RELEASE, str(CHART), *settings]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def main(folder: Path) -> int:
+    found = Findings.read(folder)
+    if not found.complete:
+        print("rights: not compared, as not all tests of the cluster have run with an audit log")
+        return 0
+    rights = granted(rendered()) | granted(rendered("watchNamespaces={*}"))
+    problems = verdict(rights, found)
+    print("\n".join(problems) or f"rights: each of {len(rights)} was used, and no request was forbidden")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
