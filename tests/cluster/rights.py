@@ -31,10 +31,17 @@ ASKED_ABOUT = "/finalizers"
 FORBIDDEN = 403
 RESTORED = timedelta(seconds=10)
 """After a binding was made again, the API server may not have heard of it for so long."""
-_ALLOWED = re.compile(r'RBAC: allowed by (?P<binding>\S+ "[^"]*") of (Cluster)?Role "(?P<role>[^"]*)"')
+_ALLOWED = re.compile(
+    r'RBAC: allowed by (?P<binding>\w+) "(?P<name>[^"/]*)(/(?P<place>[^"]*))?" of (?P<kind>\w+) "(?P<role>[^"]*)"'
+)
 _OURS = re.compile(rf"system:serviceaccount:[^:]+:({RELEASE}-operator|.+-analysis)")
 """Service accounts of operators and of drivers of FlowAnalyses."""
-_BINDINGS = {"rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding"}
+_GIVING = {
+    "rolebindings": "RoleBinding",
+    "clusterrolebindings": "ClusterRoleBinding",
+    "roles": "Role",
+    "clusterroles": "ClusterRole",
+}
 
 Event = Mapping[str, Any]
 
@@ -79,48 +86,49 @@ class Findings:
 
 
 class _Bindings:
-    """Which role bindings were deleted when, by the requests of a log in their order."""
+    """Which roles and role bindings were deleted when, by the requests of a log in their order."""
 
     def __init__(self) -> None:
-        self._allowed: dict[str, set[str]] = {}
+        self._allowed: dict[str, set[tuple[str | None, str]]] = {}
+        """To each account, the namespaces (None: all) in which objects of these names have given it rights."""
         self._gone: dict[str, datetime | None] = {}
-        """To each binding that was deleted: when it was made again, if it was."""
+        """To each of these objects that was deleted: when it was made again, if it was."""
 
-    def has_allowed(self, account: str, binding: str) -> None:
-        self._allowed.setdefault(account, set()).add(binding)
+    def have_allowed(self, account: str, found: re.Match[str]) -> None:
+        place = found["place"]
+        binding = _name(found["binding"], found["name"], place)
+        role = _name(found["kind"], found["role"], None if found["kind"] == "ClusterRole" else place)
+        self._allowed.setdefault(account, set()).update({(place, binding), (place, role)})
 
     def changed(self, event: Event) -> None:
-        """Take note of a request that may have made or deleted bindings."""
+        """Take note of a request that may have made or deleted roles or bindings."""
         about = event["objectRef"]
-        kind = _BINDINGS.get(about["resource"])
+        kind = _GIVING.get(about["resource"])
         if kind is None or event.get("responseStatus", {}).get("code", 0) >= 300:
             return
         place = about.get("namespace")
-        if event["verb"] == "create":
-            name = _binding(kind, about.get("name", ""), place)
-            if name in self._gone:
-                self._gone[name] = _time(event)
+        name = _name(kind, about.get("name", ""), place)
+        if event["verb"] == "create" and name in self._gone:
+            self._gone[name] = _time(event)
         elif event["verb"] == "delete":
-            self._gone[_binding(kind, about["name"], place)] = None
+            self._gone[name] = None
         elif event["verb"] == "deletecollection":
-            bindings = {item for items in self._allowed.values() for item in items}
-            self._gone |= {item: None for item in bindings if item.endswith(f'/{place}"')}
+            known = {item for items in self._allowed.values() for where, item in items if where == place}
+            self._gone |= {item: None for item in known if item.startswith(f"{kind} ")}
 
     def withdrawn(self, event: Event) -> bool:
-        """Whether a request may be forbidden because a binding of its account had been deleted."""
-        place = event["objectRef"].get("namespace")
-        for binding in self._allowed.get(event["user"]["username"], ()):
-            here = binding.startswith("ClusterRoleBinding") or binding.endswith(f'/{place}"')
-            if here and binding in self._gone:
-                restored = self._gone[binding]
+        """Whether a request may be forbidden because what gave its account the right had been deleted."""
+        place, account = event["objectRef"].get("namespace"), event["user"]["username"]
+        for where, name in self._allowed.get(account, ()):
+            if where in {None, place} and name in self._gone:
+                restored = self._gone[name]
                 if restored is None or _time(event) < restored + RESTORED:
                     return True
         return False
 
 
-def _binding(kind: str, name: str, namespace: str | None) -> str:
-    """As the API server writes it."""
-    return f'{kind} "{name}{f"/{namespace}" if namespace else ""}"'
+def _name(kind: str, name: str, namespace: str | None) -> str:
+    return f"{kind} {namespace}/{name}"
 
 
 def _time(event: Event) -> datetime:
@@ -129,7 +137,7 @@ def _time(event: Event) -> datetime:
 
 def findings(events: Iterable[Event]) -> Findings:
     """Rights that requests of service accounts have used, and requests of operators and drivers that were forbidden
-    although nobody had deleted the binding of the right."""
+    although nobody had deleted the role or its binding."""
     found, bindings = Findings(), _Bindings()
     for event in sorted(events, key=lambda item: str(item["requestReceivedTimestamp"])):
         about = event.get("objectRef")
@@ -140,7 +148,7 @@ def findings(events: Iterable[Event]) -> Findings:
         resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
         notes = event.get("annotations", {})
         if allowed := _ALLOWED.match(notes.get("authorization.k8s.io/reason", "")):
-            bindings.has_allowed(account, allowed["binding"])
+            bindings.have_allowed(account, allowed)
             if event.get("responseStatus", {}).get("code") != FORBIDDEN:
                 found.used.add(Right(allowed["role"], about.get("apiGroup", ""), resource, event["verb"]))
         elif (

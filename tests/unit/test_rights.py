@@ -48,10 +48,12 @@ def forbidden(second: int, account: str = OPERATOR, **about: str) -> dict[str, A
     return made
 
 
-def binding(second: int, verb: str, code: int = 200, **about: str) -> dict[str, Any]:
-    """A request of the administrator about the role binding of the operator."""
+def binding(
+    second: int, verb: str, code: int = 200, kind: str = "rolebindings", **about: str
+) -> dict[str, Any]:
+    """A request of the administrator about the role binding of the operator, or its role."""
     named = {"name": "isthmus-operator", "apiGroup": "rbac.authorization.k8s.io", **about}
-    made = event(second, verb, "rolebindings", "isthmus-test-admin", **named)
+    made = event(second, verb, kind, "isthmus-test-admin", **named)
     made["responseStatus"] = {"code": code}
     return made
 
@@ -97,8 +99,15 @@ def test_what_admission_refuses_lacks_no_right_and_shows_no_need_of_one() -> Non
     assert (found.forbidden, found.used) == ([], set())
 
 
-@pytest.mark.parametrize("deletion", [binding(2, "delete"), binding(2, "deletecollection")])
-def test_without_its_binding_the_operator_may_be_forbidden(deletion: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "deletion",
+    [
+        binding(2, verb, kind=kind)
+        for verb in ("delete", "deletecollection")
+        for kind in ("rolebindings", "roles")
+    ],
+)
+def test_without_its_role_or_binding_the_operator_may_be_forbidden(deletion: dict[str, Any]) -> None:
     if deletion["verb"] == "deletecollection":
         del deletion["objectRef"]["name"]  # the end of a namespace
     assert findings([allowed(1, "list", "pods"), deletion, forbidden(3)]).forbidden == []
@@ -110,6 +119,7 @@ def test_without_its_binding_the_operator_may_be_forbidden(deletion: dict[str, A
         binding(2, "delete", code=404),
         binding(2, "delete", namespace="other"),
         binding(2, "delete", name="another"),
+        binding(2, "delete", kind="clusterroles"),
         binding(2, "create"),
         binding(4, "delete"),
     ],
