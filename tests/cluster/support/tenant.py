@@ -111,6 +111,35 @@ class Place:
             self.create(account, manifest, pod)
         assert re.search(word, error.value.output), (error.value.output, manifest)
 
+    def may(self, account: str, verb: str, *what: str) -> bool:
+        """Whether a service account has a right, in words of `kubectl auth can-i`."""
+        try:
+            self.kubectl("auth", "can-i", verb, *what, as_account=account)
+        except CommandError as error:
+            if error.returncode != 1:
+                raise
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def without(self, account: str, role: str, verb: str, *what: str) -> Iterator[list[str]]:
+        """Without the rule of a Role with this verb alone, which gives the account the right to `what`. Yields all
+        resources of the rule."""
+
+        def become(rules: list[dict[str, Any]], *, has: bool) -> None:
+            self.kubectl("patch", "role", role, "--type=merge", f"--patch={json.dumps({'rules': rules})}")
+            self.cluster.eventually(
+                "the API server knows", lambda: self.may(account, verb, *what) == has, timeout=30
+            )
+
+        rules = json.loads(self.kubectl("get", "role", role, "--output=json"))["rules"]
+        (taken,) = [rule for rule in rules if rule["verbs"] == [verb]]
+        become([rule for rule in rules if rule != taken], has=False)
+        try:
+            yield taken["resources"]
+        finally:
+            become(rules, has=True)
+
     @contextlib.contextmanager
     def lax(self) -> Iterator[None]:
         """Without Pod Security, which refuses some pods before admission policies do."""
