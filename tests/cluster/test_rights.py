@@ -84,6 +84,21 @@ def test_who_gives_a_role_needs_the_right_to_bind_it(place: Place, network: Netw
     network.cluster.wait("create", "rolebinding/bound-analysis", namespace=network.namespace, timeout=90)
 
 
+def test_what_a_changed_resource_no_longer_wants_is_deleted(network: Network) -> None:
+    keys = plain("Secret", labels=USABLE)
+    keys["metadata"]["name"] = "keys"
+    keys["stringData"] = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    network.cluster.apply(keys, namespace=network.namespace)
+    store = {"url": "s3a://flows", "endpoint": "http://store:9000", "secretName": "keys"}
+    network.apply(router("hub", replicas=2), flow_log("stored", s3=store))
+    unwanted = ("pdb/hub", "networkpolicy/hub", "secret/stored-flowlog-store-keys")
+    for item in unwanted:
+        network.cluster.wait("create", item, namespace=network.namespace)
+    network.apply(router("hub", networkPolicy="Disabled"), flow_log("stored"))
+    for item in unwanted:
+        network.cluster.wait("delete", item, namespace=network.namespace)
+
+
 def test_the_claim_of_a_flow_log_is_made_and_changed(network: Network) -> None:
     network.apply(router("hub"), flow_log("flows", volume={"size": "1Gi"}))
     claim = "pvc/flows-flowlog"
