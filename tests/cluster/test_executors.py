@@ -54,7 +54,11 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster) -> Iterator[Driver]:
+    """Its account also has rights that its role does not give: policies hold whatever else somebody allows."""
     with place_of_a_tenant(cluster) as place:
+        place.allow(ACCOUNT, "pods", "patch")
+        for verb in ("get", "list", "delete"):
+            place.allow(ACCOUNT, "configmaps", verb)
         log = resource("FlowLog", routerRef={"name": "hub"}, s3=STORE)
         log["metadata"] |= {"name": "flows", "annotations": {"isthmus.dev/paused": "true"}}
         daily = analysis(podTemplate={"spec": POD})
@@ -362,6 +366,17 @@ def test_a_driver_changes_only_labels_of_spark_on_its_executors(driver: Driver) 
     ):
         driver.denied("changes only labels of its executors", *patch(change))
     place.kubectl("delete", "pod", name, "--wait=false", **by)
+
+
+def test_a_driver_without_the_verb_of_its_role_is_not_recognized(driver: Driver) -> None:
+    """So the role has to give it, though no request has this verb."""
+    word, change = REFUSED[0]
+    driver.refused(word, change)
+    pod = copy.deepcopy(driver.executor)
+    pod["metadata"]["name"] = pod["spec"]["hostname"] = f"flows-{driver.uid}-exec-2"
+    change(pod)
+    with driver.place.without(ACCOUNT, "isthmus-flow-driver", "drive", "flowanalyses.isthmus.dev"):
+        driver.place.create(ACCOUNT, pod, driver.uid)
 
 
 def test_no_secret_has_the_token_of_a_driver(driver: Driver) -> None:

@@ -11,6 +11,7 @@ from tests.unit.operator.support import (
     flow_analysis,
     flow_log,
     gossip_router,
+    relay_site,
     router,
     ssl_profile,
     tls_data,
@@ -42,7 +43,7 @@ def place(cluster: Cluster) -> Iterator[Place]:
 def network(cluster: Cluster, place: Place) -> Iterator[Network]:
     network = Network(cluster, place.namespace)
     yield network
-    network.kubectl("delete", "fan,flog,sslp,gossip,rtr", "--all", "--wait=true", "--timeout=60s")
+    network.kubectl("delete", "fan,flog,rsite,sslp,gossip,rtr", "--all", "--wait=true", "--timeout=60s")
 
 
 def says(network: Network, resource: str, word: str) -> Callable[[], bool]:
@@ -90,11 +91,20 @@ def test_what_a_changed_resource_no_longer_wants_is_deleted(network: Network) ->
     keys["stringData"] = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     network.cluster.apply(keys, namespace=network.namespace)
     store = {"url": "s3a://flows", "endpoint": "http://store:9000", "secretName": "keys"}
-    network.apply(router("hub", replicas=2), flow_log("stored", s3=store))
-    unwanted = ("pdb/hub", "networkpolicy/hub", "secret/stored-flowlog-store-keys")
+    network.apply(router("hub", replicas=2), flow_log("stored", s3=store), relay_site("nyc", "hub"))
+    unwanted = (
+        "pdb/hub",
+        "networkpolicy/hub",
+        "service/nyc-bridge",
+        "secret/stored-flowlog-store-keys",
+    )
     for item in unwanted:
         network.cluster.wait("create", item, namespace=network.namespace)
-    network.apply(router("hub", networkPolicy="Disabled"), flow_log("stored"))
+    network.apply(
+        router("hub", networkPolicy="Disabled"),
+        flow_log("stored"),
+        relay_site("nyc", "hub", bridge={"expose": "None"}),
+    )
     for item in unwanted:
         network.cluster.wait("delete", item, namespace=network.namespace)
 
