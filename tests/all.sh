@@ -3,7 +3,8 @@
 # Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
 # images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark, valgrind and
 # two minutes of random conversations run behind the rest of that build and the tests of the cluster, which use less than
-# half of two processors. If the build fails, the tests that need it report why.
+# half of two processors. If the build fails, the tests that need it report why. At the end, the rights that the tests of
+# the cluster have used are compared with those that the chart gives.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 spark=tests/integration/flow_analysis
@@ -46,12 +47,17 @@ start_behind fuzz "$python" -m tests.security.fuzz --conversations 16000 --seed 
 fuzz=$!
 wait "$build"
 # shellcheck disable=SC2086
-tests/run.sh "$python" tests/cluster $AT_ONCE_ON_CLUSTERS "${options[@]}" || status=$?
+if ISTHMUS_TEST_RIGHTS=$outputs/rights tests/run.sh "$python" tests/cluster $AT_ONCE_ON_CLUSTERS "${options[@]}"; then
+    "$python" -m tests.cluster.rights "$outputs/rights" >"$outputs/used" 2>&1 || status=$?
+else
+    status=$?
+    echo "rights: not compared, as tests of the cluster failed" >"$outputs/used"
+fi
 wait "$unit" || status=$?
 wait "$valgrind" || status=$?
 wait "$fuzz" || {
     status=$?
     echo "The fuzzer ended with status $status at seed $(cat "$outputs/seed")" >>"$outputs/fuzz"
 }
-cat "$outputs/unit" "$outputs/valgrind" "$outputs/fuzz"
+cat "$outputs/unit" "$outputs/valgrind" "$outputs/fuzz" "$outputs/used"
 exit "$status"
