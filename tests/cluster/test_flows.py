@@ -270,7 +270,8 @@ def test_a_scheduled_analysis_tells_what_the_clients_have_counted(stage: Stage) 
         lambda: run_of(network, "often").get("progress", {}).get("tasksDone", 0) > 0,
         timeout=RUN_S,
     )
-    network.kubectl("delete", "pod", killed, "--force", "--grace-period=0")
+    cluster.exec(killed, "python3", "-c", "import os; os.kill(1, 15)", namespace=network.namespace)
+    cluster.wait("delete", f"pod/{killed}", namespace=network.namespace)  # by the driver
 
     def over() -> bool:
         assert run_of(network, "often")["runs"][0]["state"] in ("Succeeded", "Failed")

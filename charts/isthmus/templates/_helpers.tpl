@@ -139,12 +139,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "isthmus.driverRules" -}}
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete, deletecollection]
+  verbs: [get, list, watch, create, delete, deletecollection]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, delete, deletecollection]
+  verbs: [create, deletecollection]
 - apiGroups: [""]
-  resources: [services, persistentvolumeclaims]
+  resources: [services]
+  verbs: [deletecollection]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
   verbs: [list, deletecollection]
 {{- if .Values.admissionPolicy.enabled }}
 # No request has this verb. The admission policies recognize accounts of drivers by it.
