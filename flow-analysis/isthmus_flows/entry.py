@@ -73,17 +73,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _last_words(_termination_log(given), {"reason": str(error)})
         return BAD_ARGUMENTS
     signal.signal(signal.SIGTERM, _terminated)
+    session: SparkSession | None = None
     try:
-        told = work(_session())
+        session = _session()
+        told = work(session)
     except Exception as error:
         # What Java says itself is no sign that it has ended.
         lost = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
         why = (end_of_spark() if lost else None) or reason(error)
         LOG.error("failed: %s", why, exc_info=not isinstance(error, NoLogError | OSError))
         _last_words(options.termination_log, {"reason": why})
+        if not lost:
+            _stop(session)
         return FAILED
     _last_words(options.termination_log, headline(told))
     LOG.info("%s", json.dumps(headline(told)))
+    _stop(session)
     return 0
 
 
@@ -212,6 +217,17 @@ def _session() -> SparkSession:
     if any(name in os.environ for name in _TOLD_FROM_OUTSIDE):
         return spark_session()
     return spark_session(master="local[*]", settings=_ON_THIS_MACHINE)
+
+
+def _stop(session: SparkSession | None) -> None:
+    """Have the driver delete its executors, which remain as long as its own pod otherwise: the JVM ends together with
+    this process, without a chance to do so."""
+    if session is None:
+        return
+    try:
+        session.stop()
+    except Exception as error:
+        LOG.warning("Spark could not be stopped: %s", reason(error))
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, Any]:

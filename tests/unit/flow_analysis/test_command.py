@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus_flows import batch, entry, streaming
-from isthmus_flows.entry import MOST_LAST_WORDS, headline, main
+from isthmus_flows.entry import FAILED, MOST_LAST_WORDS, headline, main
 from isthmus_flows.log import Window
 from isthmus_flows.settings import Settings
 from isthmus_flows.streaming import Stream
@@ -60,6 +60,41 @@ def test_a_run_over_a_window(asked: list[Any], tmp_path: Path) -> None:
     assert settings == Settings("l", "o", 300, 0, 3, 9)
     assert window == Window(datetime(2026, 11, 20, 8, tzinfo=UTC), datetime(2026, 11, 20, 9, tzinfo=UTC))
     assert json.loads(said.read_text()) == {"run": "r", "deliveries": 7}
+
+
+class Session:
+    """One of Spark."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.stops = 0
+        self._error = error
+
+    def stop(self) -> None:
+        self.stops += 1
+        if self._error is not None:
+            raise self._error
+
+
+def test_spark_is_stopped_at_the_end_of_a_run(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    monkeypatch.setattr(entry, "_session", lambda: session)
+    assert main(RUN) == 0
+    assert session.stops == 1
+
+
+def test_spark_is_stopped_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    monkeypatch.setattr(entry, "_session", lambda: session)
+    monkeypatch.setattr(batch, "run", lambda *_: 1 // 0)
+    assert main(RUN) == FAILED
+    assert session.stops == 1
+
+
+def test_a_run_succeeds_though_spark_cannot_be_stopped(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry, "_session", lambda: Session(ConnectionError("gone")))
+    assert main(RUN) == 0
 
 
 def test_a_window_that_ends_now_is_of_a_day_unless_it_is_told(asked: list[Any]) -> None:
