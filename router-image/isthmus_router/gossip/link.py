@@ -1,7 +1,9 @@
 """One connection of the gossip router's process: bytes to frames, and a queue back.
 
 A message counts for the connection that has sent it, and once for all of its copies, until the last receiver has taken
-it. The router reads nothing more from a connection of which too much waits.
+it. The router reads nothing more from a connection of which too much waits, or of whose identity too much waits for one
+receiver. The identities whose messages wait for a receiver have turns (`queues`). What the router itself has to say to
+it comes before these messages.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Protocol, cast
 from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, identity_of, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
+from isthmus_router.gossip.queues import FairQueue, cost_of
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.room import Room
@@ -102,14 +105,17 @@ class Owner(Protocol):
 class _Message:
     """A message that some of its receivers have not taken."""
 
-    __slots__ = ("copies", "frame", "sender", "size")
+    __slots__ = ("copies", "cost", "frame", "memory", "sender", "size")
 
-    def __init__(self, frame: bytes, sender: ServerLink, copies: int, size: int) -> None:
+    def __init__(self, frame: bytes, sender: ServerLink, copies: int, memory: int) -> None:
         self.frame = frame
+        self.size = len(frame)
+        self.cost = cost_of(self.size)
         self.sender = sender
         self.copies = copies
         """That are not taken."""
-        self.size = size
+        self.memory = memory
+        """In bytes."""
 
 
 class ServerLink(asyncio.Protocol):
@@ -117,8 +123,9 @@ class ServerLink(asyncio.Protocol):
     have not taken."""
 
     def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
-        """`most_queued`: memory in bytes of what the router itself may have to say to the peer; half as much may wait
-        of the messages of this connection before it is read no further."""
+        """`most_queued`: memory in bytes of what the router itself may have to say to the peer. Half as much may wait
+        of the messages of this connection, and for the peer of those of one identity, before the router reads no
+        further from the connections that have sent them."""
         self._owner = owner
         self._most_queued = most_queued
         self.identity = ""
@@ -126,9 +133,14 @@ class ServerLink(asyncio.Protocol):
         """Of its last message."""
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(LONGEST_HELLO_BYTES)
-        self._queue: deque[bytes | _Message] = deque()
-        self._at = 0
-        """Bytes of the first one that are written."""
+        self._answers: deque[bytes] = deque()
+        """What the router itself has to say to the peer."""
+        self._messages = FairQueue[str, _Message, ServerLink](most_queued // 2)
+        """For the peer, by the identities of their senders."""
+        self._rest = memoryview(b"")
+        """Of a frame that is written in part; comes before both."""
+        self._begun: bytes | _Message = b""
+        """That frame."""
         self._queued = 0
         """Bytes that wait for the peer."""
         self._own = 0
@@ -156,8 +168,12 @@ class ServerLink(asyncio.Protocol):
         """Implements `turns.Worker`."""
         self._frames: list[bytes] = []
         """Cut out of what was received, and not worked off, as the last one that was is a question or took long."""
+        self._working = False
+        """It is in a turn, or waits for one."""
         self._waits_for_turn = False
         """Others decrypt what they have received."""
+        self._full: set[ServerLink] = set()
+        """Receivers for which too much of this identity waits; what the peer has sent after that waits as well."""
         self._waits = False
         """Nothing more is read."""
         self._parts = 0
@@ -216,14 +232,11 @@ class ServerLink(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        reader = self._reader
-        waits = reader.whole or bool(self._frames)
-        reader.feed(data)
+        self._reader.feed(data)
         self._admitted = False
-        if reader.whole:
+        if self._reader.whole:
             self._reserved = 0
-            if not waits and not self._answering:
-                self._owner.ready(self)
+            self._begin()
             if self._reader.whole:
                 self._pace()
             return
@@ -236,8 +249,19 @@ class ServerLink(asyncio.Protocol):
 
     @property
     def _behind(self) -> bool:
-        """Whether frames wait that can be worked off, once what was asked before is answered."""
+        """Whether frames wait that can be worked off, unless they are `_stuck`."""
         return self._reader.whole or bool(self._frames)
+
+    @property
+    def _stuck(self) -> bool:
+        """Whether frames wait until what was asked before is answered, or until receivers have taken more."""
+        return self._answering or (bool(self._full) and self._lost is None)
+
+    def _begin(self) -> None:
+        """Work off what can be worked off, now or in turns."""
+        if self._behind and not self._stuck and not self._working:
+            self._working = True
+            self._owner.ready(self)
 
     def work(self, end: float) -> bool:
         """Work off frames, until some are left that cannot be worked off now. Implements `turns.Worker`."""
@@ -251,7 +275,7 @@ class ServerLink(asyncio.Protocol):
                     table.refuse(self, str(error))
                     break
             for number, frame in enumerate(frames, 1):
-                if table.received(now, self, frame) and self._stops(end):
+                if (table.received(now, self, frame) or self._full) and self._stops(end):
                     self._frames = frames[number:]
                     break
             if not self._greeted and not self.ended and table.greeted(self):
@@ -263,11 +287,10 @@ class ServerLink(asyncio.Protocol):
         if self.ended:
             self._frames = []
         self._pace()
-        if self._behind:
-            return not self._answering
-        if self._lost is not None:
+        if not self._behind and self._lost is not None:
             self._end()
-        return False
+        self._working = self._behind and not self._stuck
+        return self._working
 
     def break_off(self) -> None:
         """Implements `turns.Worker`."""
@@ -276,9 +299,9 @@ class ServerLink(asyncio.Protocol):
             self._transport.abort()
 
     def _stops(self, end: float) -> bool:
-        """Whether no further frame is to be worked off, as the last one has ended the connection, was a question, or
-        took too long."""
-        return self.ended or self._answering or time.monotonic() >= end
+        """Whether no further frame is to be worked off, as the last one has ended the connection, was a question, has
+        filled the queue of a receiver, or took too long."""
+        return self.ended or self._stuck or time.monotonic() >= end
 
     @property
     def held_back(self) -> bool:
@@ -302,13 +325,14 @@ class ServerLink(asyncio.Protocol):
             self._pace()
 
     def _pace(self) -> None:
-        """Read nothing more while frames wait, or the answer to one, or too much of what has come from here."""
+        """Read nothing more while frames wait, or the answer to one, or too much of what has come from here or from
+        others of the same identity."""
         if self.ended:
             self._account()
             return
         assert self._transport is not None
         self._account()
-        wait = self._behind or self._answering or 2 * self._charged >= self._most_queued
+        wait = self._behind or self._stuck or 2 * self._charged >= self._most_queued
         wait = wait or self._waits_for_turn
         if not wait and (self.held or self.wanted is not None):
             wait = self._waits_for_room()
@@ -344,10 +368,10 @@ class ServerLink(asyncio.Protocol):
             self.wanted, self._wanted_at = missing, self._loop.time()
             self._owner.wants_room(self)
         elif size:
-            self._begin(size)
+            self._expect(size)
             self._account()
 
-    def _begin(self, size: int) -> None:
+    def _expect(self, size: int) -> None:
         """Reserve room for the frame that is not complete."""
         self._reserved = size
         self._arrival = (self._loop.time(), self._reader.held)
@@ -355,7 +379,7 @@ class ServerLink(asyncio.Protocol):
     def admit(self) -> None:
         """There is room for what it wants."""
         if self.wanted:
-            self._begin(self._reader.pending)
+            self._expect(self._reader.pending)
         self.wanted = None
         self._admitted = True
         self._pace()
@@ -381,9 +405,8 @@ class ServerLink(asyncio.Protocol):
             self._end()
             return
         self._drop_queue()
-        if self._answering:
-            self._answering = False
-            self._owner.ready(self)
+        self._answering = False
+        self._begin()
 
     def _end(self) -> None:
         """The connection is lost, and what had arrived before is worked off."""
@@ -401,7 +424,8 @@ class ServerLink(asyncio.Protocol):
         if self._deaf:
             return
         self._own += len(frame) + OWN_BYTES
-        self._put(frame, len(frame))
+        self._answers.append(frame)
+        self._queues(len(frame))
         if self._own > self._most_queued:
             self.cut_off(f"{self._own} bytes wait for it")
 
@@ -418,16 +442,18 @@ class ServerLink(asyncio.Protocol):
         message = _Message(frame, self, len(links), size + MESSAGE_BYTES + COPY_BYTES * len(links))
         if size > LARGE_BYTES:
             self._account()  # its reservation is over
-        if not self._owner.room.ample and not self._owner.room.takes(self, message.size):
+        if not self._owner.room.ample and not self._owner.room.takes(self, message.memory):
             self._owner.dropped += len(links)
             return
-        self._charged += message.size
+        self._charged += message.memory
         for link in links:
-            link._put(message, size)
+            if link._messages.put(self.identity, message):
+                link._messages.hold(self.identity, self)
+                self._full.add(link)
+            link._queues(size)
 
-    def _put(self, what: bytes | _Message, size: int) -> None:
-        """Queue it until the end of this turn, or until the peer takes it."""
-        self._queue.append(what)
+    def _queues(self, size: int) -> None:
+        """So much more waits until the end of this turn, or until the peer takes it."""
         self._queued += size
         if not self._touched:
             self._touched = True
@@ -489,51 +515,73 @@ class ServerLink(asyncio.Protocol):
         assert self._transport is not None
         senders: set[ServerLink] = set()
         begin = self._written
-        while self._queue and not self._paused and self._written - begin < most:
+        while self._queued and not self._paused and self._written - begin < most:
             self._transport.write(self._part(senders))
         if self._answering:
             self._owner.table.taking(self._loop.time(), self)
             if not self._own:
                 self._answering = False
                 self._pace()
-                if self._behind:
-                    self._owner.ready(self)
+                self._begin()
         self._account_own()
         for sender in senders:
             sender._pace()
-        if self._finishing and (self._paused or not self._queue):
+        self._release()
+        if self._finishing and (self._paused or not self._queued):
             self._close_transport()
         return self._written - begin
+
+    def _release(self) -> None:
+        """Less waits for the peer of identities of which too much did."""
+        for sender in self._messages.released():
+            sender._full.discard(self)
+            if not sender._full and not sender.ended:
+                sender._pace()
+                sender._begin()
 
     def _part(self, senders: set[ServerLink]) -> bytes:
         """Take the next bytes from the queue; adds those of whom less waits then."""
         part: list[bytes | memoryview] = []
-        queue, left = self._queue, WRITE_BYTES
-        while queue and left > 0:
-            what = queue[0]
-            frame = what.frame if isinstance(what, _Message) else what
-            if self._at or len(frame) > left:
-                piece = memoryview(frame)[self._at : self._at + left]
-                part.append(piece)
-                left -= len(piece)
-                self._at += len(piece)
-                if self._at < len(frame):
-                    break
-                self._at = 0
-            else:
-                part.append(frame)
-                left -= len(frame)
-            queue.popleft()
-            if isinstance(what, _Message):
-                what.copies -= 1
-                if not what.copies:
-                    what.sender._charged -= what.size
-                    senders.add(what.sender)
-            else:
-                self._own -= len(what) + OWN_BYTES
+        left = WRITE_BYTES
+        if self._rest:
+            part.append(self._rest[:left])
+            left -= len(part[0])
+            self._rest = self._rest[WRITE_BYTES:]
+            if not self._rest:
+                self._taken(self._begun, senders)
+        while self._answers and left > 0:
+            frame = self._answers.popleft()
+            part.append(self._cut(frame, frame, left))
+            left -= len(part[-1])
+            if not self._rest:
+                self._taken(frame, senders)
+        for message in self._messages.take(left):
+            if message.size > left:
+                part.append(self._cut(message, message.frame, left))
+                left = 0
+                break
+            part.append(message.frame)
+            left -= message.size
+            self._taken(message, senders)
         self._queued -= WRITE_BYTES - left
         self._written += WRITE_BYTES - left
         return b"".join(part)
+
+    def _cut(self, what: bytes | _Message, frame: bytes, left: int) -> memoryview:
+        """So much of a frame; the rest is written before all others."""
+        view = memoryview(frame)
+        self._begun, self._rest = what, view[left:]
+        return view[:left]
+
+    def _taken(self, what: bytes | _Message, senders: set[ServerLink]) -> None:
+        """It is written, or dropped; adds the sender of a message of which no other copy waits."""
+        if isinstance(what, bytes):
+            self._own -= len(what) + OWN_BYTES
+            return
+        what.copies -= 1
+        if not what.copies:
+            what.sender._charged -= what.memory
+            senders.add(what.sender)
 
     def check_progress(self, now: float) -> None:
         """Cut the peer off if it takes nothing of what waits for it, or has waited for room for too long."""
@@ -548,7 +596,7 @@ class ServerLink(asyncio.Protocol):
             return  # the connection is lost
         since, before = self._progress
         taken = self._written - self._transport.get_write_buffer_size() - self._unacknowledged()
-        if not self._queue or taken - before >= PROGRESS_BYTES:
+        if not self._queued or taken - before >= PROGRESS_BYTES:
             self._progress = (now, taken)
             return
         behind = 4 * self._queued > self._most_queued or self._owner.crowded()
@@ -593,19 +641,19 @@ class ServerLink(asyncio.Protocol):
     def _drop_queue(self) -> None:
         """Nothing more is sent."""
         self._deaf = True
-        queue, self._queue = self._queue, deque()
-        self._at = self._queued = self._own = 0
+        senders: set[ServerLink] = set()
+        if self._rest:
+            self._taken(self._begun, senders)
+            self._rest = memoryview(b"")
+        for message in self._messages.clear():
+            self._taken(message, senders)
+        self._answers.clear()
+        self._queued = self._own = 0
         self._account()
         self._account_own()
-        senders: set[ServerLink] = set()
-        for what in queue:
-            if isinstance(what, _Message):
-                what.copies -= 1
-                if not what.copies:
-                    what.sender._charged -= what.size
-                    senders.add(what.sender)
         for sender in senders:
             sender._pace()
+        self._release()
 
     def _account(self) -> None:
         before, now = self.held, self.input + self._charged
