@@ -21,7 +21,7 @@ from typing import Protocol, cast
 from isthmus_router import tls_records
 from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, identity_of, peer_chain
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
-from isthmus_router.gossip.queues import FairQueue, cost_of
+from isthmus_router.gossip.queues import LEAST_COST, FairQueue
 from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.room import Room
@@ -105,17 +105,17 @@ class Owner(Protocol):
 class _Message:
     """A message that some of its receivers have not taken."""
 
-    __slots__ = ("copies", "cost", "frame", "memory", "sender", "size")
+    __slots__ = ("copies", "cost", "frame", "sender", "size")
 
-    def __init__(self, frame: bytes, sender: ServerLink, copies: int, memory: int) -> None:
+    def __init__(self, frame: bytes, sender: ServerLink, copies: int, size: int, cost: int) -> None:
         self.frame = frame
-        self.size = len(frame)
-        self.cost = cost_of(self.size)
         self.sender = sender
         self.copies = copies
         """That are not taken."""
-        self.memory = memory
-        """In bytes."""
+        self.size = size
+        """In memory."""
+        self.cost = cost
+        """Implements `queues.Message`."""
 
 
 class ServerLink(asyncio.Protocol):
@@ -173,7 +173,9 @@ class ServerLink(asyncio.Protocol):
         self._waits_for_turn = False
         """Others decrypt what they have received."""
         self._full: set[ServerLink] = set()
-        """Receivers for which too much of this identity waits; what the peer has sent after that waits as well."""
+        """Receivers for which too much of this identity waits."""
+        self._stuck = False
+        """What the peer has sent waits until what was asked before is answered, or until receivers have taken more."""
         self._waits = False
         """Nothing more is read."""
         self._parts = 0
@@ -252,14 +254,9 @@ class ServerLink(asyncio.Protocol):
         """Whether frames wait that can be worked off, unless they are `_stuck`."""
         return self._reader.whole or bool(self._frames)
 
-    @property
-    def _stuck(self) -> bool:
-        """Whether frames wait until what was asked before is answered, or until receivers have taken more."""
-        return self._answering or (bool(self._full) and self._lost is None)
-
     def _begin(self) -> None:
         """Work off what can be worked off, now or in turns."""
-        if self._behind and not self._stuck and not self._working:
+        if not self._working and not self._stuck and self._behind:
             self._working = True
             self._owner.ready(self)
 
@@ -275,7 +272,7 @@ class ServerLink(asyncio.Protocol):
                     table.refuse(self, str(error))
                     break
             for number, frame in enumerate(frames, 1):
-                if (table.received(now, self, frame) or self._full) and self._stops(end):
+                if (table.received(now, self, frame) or self._stuck) and self._stops(end):
                     self._frames = frames[number:]
                     break
             if not self._greeted and not self.ended and table.greeted(self):
@@ -405,7 +402,7 @@ class ServerLink(asyncio.Protocol):
             self._end()
             return
         self._drop_queue()
-        self._answering = False
+        self._answering = self._stuck = False
         self._begin()
 
     def _end(self) -> None:
@@ -425,7 +422,9 @@ class ServerLink(asyncio.Protocol):
             return
         self._own += len(frame) + OWN_BYTES
         self._answers.append(frame)
-        self._queues(len(frame))
+        self._queued += len(frame)
+        if not self._touched:
+            self._touch()
         if self._own > self._most_queued:
             self.cut_off(f"{self._own} bytes wait for it")
 
@@ -439,29 +438,31 @@ class ServerLink(asyncio.Protocol):
         if group != self.group:
             self._sends_to(group)
         size = len(frame)
-        message = _Message(frame, self, len(links), size + MESSAGE_BYTES + COPY_BYTES * len(links))
+        memory = size + MESSAGE_BYTES + COPY_BYTES * len(links)
+        message = _Message(frame, self, len(links), memory, size if size > LEAST_COST else LEAST_COST)
         if size > LARGE_BYTES:
             self._account()  # its reservation is over
-        if not self._owner.room.ample and not self._owner.room.takes(self, message.memory):
+        if not self._owner.room.ample and not self._owner.room.takes(self, memory):
             self._owner.dropped += len(links)
             return
-        self._charged += message.memory
+        self._charged += memory
         for link in links:
             if link._messages.put(self.identity, message):
                 link._messages.hold(self.identity, self)
                 self._full.add(link)
-            link._queues(size)
+                self._stuck = self._lost is None
+            link._queued += size
+            if not link._touched:
+                link._touch()
 
-    def _queues(self, size: int) -> None:
-        """So much more waits until the end of this turn, or until the peer takes it."""
-        self._queued += size
-        if not self._touched:
-            self._touched = True
-            self._owner.touched(self)
+    def _touch(self) -> None:
+        """Something waits until the end of this turn, or until the peer takes it."""
+        self._touched = True
+        self._owner.touched(self)
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Implements `table.Link`."""
-        self._answering = not self._deaf
+        self._answering = self._stuck = not self._deaf
         for frame in frames:
             self.send(frame)
 
@@ -520,22 +521,25 @@ class ServerLink(asyncio.Protocol):
         if self._answering:
             self._owner.table.taking(self._loop.time(), self)
             if not self._own:
-                self._answering = False
+                self._answering = self._stuck = False
                 self._pace()
                 self._begin()
         self._account_own()
         for sender in senders:
             sender._pace()
-        self._release()
+        if self._messages.released:
+            self._release()
         if self._finishing and (self._paused or not self._queued):
             self._close_transport()
         return self._written - begin
 
     def _release(self) -> None:
         """Less waits for the peer of identities of which too much did."""
-        for sender in self._messages.released():
+        while self._messages.released:
+            sender = self._messages.released.pop()
             sender._full.discard(self)
             if not sender._full and not sender.ended:
+                sender._stuck = False
                 sender._pace()
                 sender._begin()
 
@@ -556,13 +560,16 @@ class ServerLink(asyncio.Protocol):
             if not self._rest:
                 self._taken(frame, senders)
         for message in self._messages.take(left):
-            if message.size > left:
-                part.append(self._cut(message, message.frame, left))
+            frame = message.frame
+            if len(frame) > left:
+                part.append(self._cut(message, frame, left))
                 left = 0
                 break
-            part.append(message.frame)
-            left -= message.size
-            self._taken(message, senders)
+            part.append(frame)
+            left -= len(frame)
+            message.copies -= 1
+            if not message.copies:
+                self._taken_by_all(message, senders)
         self._queued -= WRITE_BYTES - left
         self._written += WRITE_BYTES - left
         return b"".join(part)
@@ -580,8 +587,12 @@ class ServerLink(asyncio.Protocol):
             return
         what.copies -= 1
         if not what.copies:
-            what.sender._charged -= what.memory
-            senders.add(what.sender)
+            self._taken_by_all(what, senders)
+
+    def _taken_by_all(self, message: _Message, senders: set[ServerLink]) -> None:
+        """No copy waits; adds the sender."""
+        message.sender._charged -= message.size
+        senders.add(message.sender)
 
     def check_progress(self, now: float) -> None:
         """Cut the peer off if it takes nothing of what waits for it, or has waited for room for too long."""

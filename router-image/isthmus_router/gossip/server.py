@@ -29,6 +29,9 @@ TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
 SERVED = 16
 """Connections that get room in a turn."""
+UNSENT_BYTES = 1 << 16
+"""That the system takes for a client, beside what is on its way. What it has taken cannot be overtaken by messages of
+others."""
 USER_TIMEOUT_SECONDS = 10.0
 """A client whose system does not acknowledge for this long is gone."""
 
@@ -132,6 +135,7 @@ class GossipServer:
 
     def _accepted(self, sock: socket.socket) -> None:
         host = peer_host(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         link = ServerLink(self, self._bounds.most_queued, host)
         if not self._admit(link):
             sock.close()

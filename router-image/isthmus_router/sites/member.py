@@ -199,7 +199,7 @@ class Member:
             return
         if kind is Kind.BATCH:  # most of them
             self.membership.heard(now, sender)
-            if self._may_publish(sender):
+            if self.knows(sender):
                 self.streams.on_frame(now, kind, sender, frame)
             else:
                 self._refuse(now, kind, sender)
@@ -224,9 +224,9 @@ class Member:
             else:
                 self.membership.on_frame(now, kind, sender, frame)
 
-    def _may_publish(self, sender: MemberId) -> bool:
+    def knows(self, member: MemberId) -> bool:
         """Members of the view, of the next one, and for a while those that have left: their batches are under way."""
-        return self._is_here(sender) or self.streams.was_member(sender) or self.membership.expects(sender)
+        return self._is_here(member) or self.streams.was_member(member) or self.membership.expects(member)
 
     def _refuse(self, now: float, kind: Kind, sender: MemberId) -> None:
         """It has another view than this member, or it is none of the site's members; the first will send it again."""

@@ -33,6 +33,7 @@ from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import Listener, listening_socket
 from isthmus_router.transport.stack import Stack
+from isthmus_router.transport.strangers import Strangers
 from isthmus_router.turns import Turns
 
 logger = logging.getLogger("TRANSPORT")
@@ -62,9 +63,11 @@ class MemberDriver:
             for profile in (settings.profile, settings.bridge_profile, settings.gossip_profile)
             if profile is not None
         }
-        self.counts: Counter[str] = Counter(malformed=0, faults=0, refused_tunnelled=0)
+        self.counts: Counter[str] = Counter(malformed=0, faults=0, refused_tunnelled=0, ignored_tunnelled=0)
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed;
-        `refused_tunnelled`: frames that came through a gossip router without `tunnel`."""
+        `refused_tunnelled`: frames that came through a gossip router without `tunnel`; `ignored_tunnelled`: too many of
+        a sender that is not in the view."""
+        self._strangers = Strangers()
         self._dirty: list[FrameConnection] = []
         self.arrivals = Arrivals(self._loop)
         """Implements Turn."""
@@ -248,20 +251,23 @@ class MemberDriver:
             self._gossip_client.on_time(now)
         self.wake()
 
-    def _tell(self, call: Callable[..., None], *what: Any) -> None:
-        self._call(call, *what)
+    def _tell(self, call: Callable[..., None], *what: Any) -> bool:
         self.wake()
+        return self._call(call, *what)
 
-    def _call(self, call: Callable[..., None], *what: Any) -> None:
-        """Tell the stack. Nothing that a peer sends may end the member, whatever the stack makes of it."""
+    def _call(self, call: Callable[..., None], *what: Any) -> bool:
+        """Tell the stack. Nothing that a peer sends may end the member, whatever the stack makes of it. Returns False
+        for a malformed frame."""
         try:
             call(self.clock(), *what)
         except FrameError as error:
             self.counts["malformed"] += 1
             self._log("malformed frame", reason=str(error))
+            return False
         except Exception:
             self.counts["faults"] += 1
             self._log("event not handled", failed=True)
+        return True
 
     def _log(self, event: str, *, failed: bool = False, **fields: str) -> None:
         now = self.clock()
@@ -383,10 +389,17 @@ class MemberDriver:
         if not self._settings.tunnel:
             self.counts["refused_tunnelled"] += 1
             self.problems.tell("gossip routers", "passed on a frame of a member, but discovery is not tunnel")
-        elif frame[1 : 1 + ID_BYTES] == sender:
-            self._tell(self._stack.on_frame, tunnel_address(sender), frame)
-        else:
+        elif frame[1 : 1 + ID_BYTES] != sender:
             self.counts["malformed"] += 1
+        elif self._stack.knows(sender):
+            self._tell(self._stack.on_frame, tunnel_address(sender), frame)
+        elif not self._strangers.takes(now, sender, frame):
+            self.counts["ignored_tunnelled"] += 1
+            self.problems.tell(
+                "gossip routers", "passed on too many frames of a member that is not in the view"
+            )
+        elif not self._tell(self._stack.on_frame, tunnel_address(sender), frame):
+            self._strangers.malformed(sender, frame)
 
     def suspect(self, now: float, member: MemberId) -> None:
         """Implements GossipUser."""

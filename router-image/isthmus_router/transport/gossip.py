@@ -16,6 +16,9 @@ from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import dial
 from isthmus_router.transport.tasks import Tasks
 
+RECEIVE_BYTES = 1 << 18
+"""That the system receives of a gossip router in advance. What is there cannot be overtaken by frames of others."""
+
 
 class GossipEvents(Protocol):
     """Who hears of what happens."""
@@ -136,6 +139,7 @@ class GossipConnections:
                 connect_timeout=settings.connect_timeout,
                 handshake_timeout=settings.handshake_timeout,
                 user_timeout=settings.user_timeout,
+                receive_bytes=RECEIVE_BYTES,
             )
         except OSError as error:
             connection.failed(error, describe(error))

@@ -42,8 +42,10 @@ async def dial(
     connect_timeout: float,
     handshake_timeout: float,
     user_timeout: float,
+    receive_bytes: int | None = None,
 ) -> None:
     """Connect to the first of the host's addresses that answers; `names` looks it up as one of `whose` names.
+    `receive_bytes`: that the system receives and has not been asked for, at most; None: as many as it likes.
 
     Raises OSError (TimeoutError, ssl.SSLError); ConnectionRefusedError only if every address refused.
     """
@@ -58,6 +60,8 @@ async def dial(
         sock = socket.socket(family, kind, protocol)
         try:
             tune(sock, user_timeout)
+            if receive_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
             async with asyncio.timeout(connect_timeout):
                 await loop.sock_connect(sock, address)
         except OSError as error:

@@ -27,6 +27,9 @@ class Stack(Protocol):
     def on_frame(self, now: float, source: PhysicalAddress | None, frame: bytes) -> None:
         """A frame. `source`: where the member is reached that it came from directly; None if by multicast."""
 
+    def knows(self, member: MemberId) -> bool:
+        """Whether it is in the view, was in it not long ago, or is about to be. Others have few frames to send."""
+
     def heard(self, now: float, member: MemberId) -> None:
         """Part of a frame of a member has come: it is there, though its frame takes long."""
 

@@ -100,6 +100,9 @@ class Recorder:
     def on_gossip_members(self, now: float, infos: Sequence[MemberInfo]) -> None:
         self.gossiped += infos
 
+    def knows(self, member: MemberId) -> bool:
+        return True
+
     def on_gossip_suspect(self, now: float, member: MemberId) -> None:
         self.suspects.append(member)
 
