@@ -12,7 +12,17 @@ from unittest.mock import Mock
 import pytest
 
 from isthmus_router.gossip.link import ServerLink
-from isthmus_router.gossip.messages import VERSION, Heartbeat, Hello, Register, Unregister, encode_control
+from isthmus_router.gossip.messages import (
+    VERSION,
+    Heartbeat,
+    Hello,
+    Register,
+    Suspect,
+    Unregister,
+    encode_control,
+    encode_message,
+)
+from isthmus_router.gossip.queues import LEAST_COST
 from isthmus_router.gossip.server import Bounds, GossipServer
 from isthmus_router.groups.identity import MemberInfo, member_id
 from isthmus_router.room import Room
@@ -317,3 +327,103 @@ async def test_copies_for_many_receivers_are_written_in_turns(join: Join) -> Non
         rounds += 1
         await asyncio.sleep(0)
     assert rounds > 100 * PIECE_BYTES // 4 // TURN_BYTES
+
+
+def message(number: int, size: int = 70) -> bytes:
+    """A message of a member to another one, by their numbers."""
+    return encode_message(GROUP.decode(), MEMBERS[0].id, MEMBERS[number].id, bytes(size))
+
+
+MEMBERS = [MemberInfo(member_id(bytes(15) + bytes([number])), "member", ()) for number in range(1, 5)]
+"""The first one receives."""
+
+
+@pytest.fixture
+async def receiver(join: Join) -> Peer:
+    """A member that has read all answers so far, and takes nothing more."""
+    peer = await join("receiver")
+    peer.says(register(MEMBERS[0]))
+    return peer
+
+
+async def test_connections_of_one_identity_are_read_until_much_of_them_waits_for_a_receiver(
+    join: Join, receiver: Peer
+) -> None:
+    """Those of another identity are read on, and theirs too when the receiver has taken some."""
+    first, second, other = await join("flood"), await join("flood"), await join("other")
+    for number, peer in enumerate((first, second, other), 1):
+        peer.says(register(MEMBERS[number]))
+    written = 2 * MIB // 16 // len(message(1)) + 1
+    most = 16 * MIB // LEAST_COST
+    for _ in range((most + written) // 50):
+        first.says(message(1) * 50)
+        await turn()
+    first.says(message(1) * 100)
+    await turn()
+    second.says(message(2) * 100)
+    other.says(message(3) * 100)
+    await turn()
+    assert first.link.held_back
+    assert second.link.held_back
+    assert not other.link.held_back
+    queued = receiver.link._queued
+    first.says(message(1))
+    await turn()
+    assert receiver.link._queued == queued
+    receiver.takes(MIB)
+    await turn()
+    assert not first.link.held_back
+    assert not second.link.held_back
+
+
+async def test_what_a_lost_connection_had_sent_is_passed_on_though_much_waits(
+    join: Join, receiver: Peer
+) -> None:
+    sender = await join("flood")
+    sender.says(register(MEMBERS[1]))
+    for _ in range(3):
+        sender.says(message(1, 9 * MIB))
+        await turn()
+    queued = receiver.link._queued
+    sender.says(message(1) * 3)
+    await turn()
+    assert receiver.link._queued == queued
+    sender.abort()
+    await turn()
+    told = len(encode_control(Suspect(GROUP.decode(), MEMBERS[1].id)))
+    assert receiver.link._queued == queued + 3 * len(message(1)) + told
+    assert sender.link not in sender.link._owner._links  # type: ignore[attr-defined]
+
+
+async def test_a_receiver_that_is_lost_holds_nobody(join: Join, receiver: Peer) -> None:
+    sender = await join("flood")
+    sender.says(register(MEMBERS[1]))
+    for _ in range(3):
+        sender.says(message(1, 9 * MIB))
+        await turn()
+    sender.says(message(1))
+    await turn()
+    assert sender.link._stuck
+    assert sender.link.held_back
+    receiver.abort()
+    await turn()
+    assert not sender.link.held_back
+
+
+async def test_answers_are_written_before_messages_and_after_the_frame_that_has_begun(
+    join: Join, receiver: Peer
+) -> None:
+    sender = await join("sender")
+    sender.says(register(MEMBERS[1]))
+    receiver._high = 100
+    written: list[bytes] = []
+    write = receiver.write
+    receiver.write = lambda data: (written.append(bytes(data)), write(data))[1]  # type: ignore[method-assign, func-returns-value]
+    long, short = message(1, 100_000), message(1)
+    sender.says(long + short)
+    await turn()
+    receiver.says(encode_control(Heartbeat()))
+    for _ in range(5):
+        await turn()
+        receiver.takes(MIB)
+    assert b"".join(written) == long + encode_control(Heartbeat()) + short
