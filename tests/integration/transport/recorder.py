@@ -66,6 +66,7 @@ class Recorder:
         self.resolved: dict[str, tuple[str, ...]] = {}
         self.gossiped: list[MemberInfo] = []
         self.suspects: list[MemberId] = []
+        self.strangers: set[MemberId] = set()
         self.parts: list[MemberId | int] = []
         """Of whose frames, or those of which session, a part has come."""
         self.opened: dict[int, tuple[str, ...]] = {}
@@ -101,7 +102,7 @@ class Recorder:
         self.gossiped += infos
 
     def knows(self, member: MemberId) -> bool:
-        return True
+        return member not in self.strangers
 
     def on_gossip_suspect(self, now: float, member: MemberId) -> None:
         self.suspects.append(member)

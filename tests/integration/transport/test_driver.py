@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 from pathlib import Path
@@ -10,12 +11,13 @@ import pytest
 from tests.integration.gossip.support import GossipRouter
 from tests.integration.support.certificates import Authority
 from tests.integration.support.ports import free_port
-from tests.integration.transport.recorder import Members, profile, until
+from tests.integration.transport.recorder import Member, Members, profile, until
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import PhysicalAddress, tunnel_address
 from isthmus_router.transport.multicast import LONGEST_BYTES
 from isthmus_router.transport.settings import MulticastSettings
+from isthmus_router.transport.strangers import AT_ONCE, PER_SECOND
 
 
 async def test_deadlines(members: Members) -> None:
@@ -162,5 +164,53 @@ async def test_tunnelled_frames_are_refused_where_gossip_routers_only_report_add
         assert one.frames == two.frames == []
         assert router.metric("messages_total") == passed_on + 1, "only that of the other member"
         assert any("discovery is not tunnel" in problem for problem in one.driver.problems.recent())
+    finally:
+        router.kill()
+
+
+async def test_frames_of_a_stranger_in_a_tunnel_are_bounded_and_malformed_ones_more(
+    members: Members, tmp_path: Path
+) -> None:
+    """Those of members are not."""
+    router = await GossipRouter(tmp_path).start()
+    try:
+        addresses = (PhysicalAddress("127.0.0.1", router.port),)
+        one, stranger, member = (members.add(gossip_routers=addresses, tunnel=True) for _ in range(3))
+        one.strangers.add(stranger.id)
+
+        def ask_until_known() -> bool:
+            one.driver.ask_gossip_routers()
+            return {stranger.info, member.info} <= set(one.gossiped)
+
+        await until(ask_until_known)
+
+        def ignored() -> int:
+            return one.driver.statistics()["ignored_tunnelled"]
+
+        def counted(sender: Member) -> int:
+            return sum(source == tunnel_address(sender.id) for source, _ in one.frames)
+
+        def refuse(frame: bytes) -> None:
+            if frame.endswith(b"malformed"):
+                raise FrameError("malformed")
+
+        one.reaction = refuse
+        sent = 3 * AT_ONCE
+        for each in (stranger, member):
+            for _ in range(sent):
+                each.send(tunnel_address(one.id), b"of discovery")
+        await until(lambda: counted(member) == sent and counted(stranger) + ignored() == sent)
+        assert counted(stranger) >= AT_ONCE
+        assert ignored() > 0
+        assert any("not in the view" in problem for problem in one.driver.problems.recent())
+
+        await asyncio.sleep(AT_ONCE / PER_SECOND)
+        one.frames.clear()
+        before = ignored()
+        for each in (stranger, member):
+            for _ in range(sent):
+                each.send(tunnel_address(one.id), b"malformed")
+        await until(lambda: counted(member) == sent and counted(stranger) + ignored() - before == sent)
+        assert counted(stranger) < AT_ONCE // 2
     finally:
         router.kill()

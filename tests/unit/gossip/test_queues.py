@@ -142,7 +142,7 @@ def test_senders_that_are_gone_take_no_memory() -> None:
 
 SENDERS = "abcd"
 PUT = st.tuples(st.sampled_from(SENDERS), st.integers(1, 4 * LEAST_COST))
-TAKE = st.integers(1, 8 * LEAST_COST)
+TAKE = st.integers(1, 40 * LEAST_COST)
 LONGEST = 4 * LEAST_COST
 
 
