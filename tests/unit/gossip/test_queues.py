@@ -141,29 +141,31 @@ def test_senders_that_are_gone_take_no_memory() -> None:
 
 
 SENDERS = "abcd"
-PUT = st.tuples(st.sampled_from(SENDERS), st.integers(1, 4 * LEAST_COST))
-TAKE = st.integers(1, 40 * LEAST_COST)
 LONGEST = 4 * LEAST_COST
+PUT = st.tuples(st.sampled_from(SENDERS), st.integers(1, LONGEST), st.integers(1, 16))
+"""So many messages of a sender, all of one size."""
+TAKE = st.integers(1, 40 * LEAST_COST)
 
 
-@given(st.lists(PUT | TAKE, max_size=120))
-def test_any_senders(steps: list[tuple[str, int] | int]) -> None:
+@given(st.lists(PUT | TAKE, max_size=50))
+def test_any_senders(steps: list[tuple[str, int, int] | int]) -> None:
     """Compared with a list of each sender. Whoever has messages all the time has as much as any other one."""
     queue, model = Queue(MOST), {sender: list[Message]() for sender in SENDERS}
     held = set[str]()
     had, since = Counter[str](), dict[str, Counter[str]]()
     for step in steps:
         if isinstance(step, tuple):
-            sender, size = step
-            message = Message(bytes(size), sender)
+            sender, size, count = step
             if not model[sender]:
                 since[sender] = had.copy()
-            model[sender].append(message)
-            full = queue.put(sender, message)
-            assert full == (sum(each.cost for each in model[sender]) >= MOST)
-            if full:
-                queue.hold(sender, sender)
-                held.add(sender)
+            for _ in range(count):
+                message = Message(bytes(size), sender)
+                model[sender].append(message)
+                full = queue.put(sender, message)
+                assert full == (sum(each.cost for each in model[sender]) >= MOST)
+                if full:
+                    queue.hold(sender, sender)
+                    held.add(sender)
         else:
             some = queue.take(step)
             assert (sum(len(message.frame) for message in some[:-1])) < step
