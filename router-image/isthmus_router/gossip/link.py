@@ -569,7 +569,9 @@ class ServerLink(asyncio.Protocol):
             left -= len(frame)
             message.copies -= 1
             if not message.copies:
-                self._taken_by_all(message, senders)
+                sender = message.sender
+                sender._charged -= message.size
+                senders.add(sender)
         self._queued -= WRITE_BYTES - left
         self._written += WRITE_BYTES - left
         return b"".join(part)
@@ -587,12 +589,8 @@ class ServerLink(asyncio.Protocol):
             return
         what.copies -= 1
         if not what.copies:
-            self._taken_by_all(what, senders)
-
-    def _taken_by_all(self, message: _Message, senders: set[ServerLink]) -> None:
-        """No copy waits; adds the sender."""
-        message.sender._charged -= message.size
-        senders.add(message.sender)
+            what.sender._charged -= what.size
+            senders.add(what.sender)
 
     def check_progress(self, now: float) -> None:
         """Cut the peer off if it takes nothing of what waits for it, or has waited for room for too long."""
