@@ -68,14 +68,13 @@ class FairQueue(Generic[K, M, H]):
         """Add a message of a sender. Returns whether so much of the sender waits that it is to be held."""
         flow = self._flows.get(key)
         if flow is None or not flow.messages:
-            flow = self._begin(key)
+            flow = self._begin(key, flow)
         flow.messages.append(message)
         flow.cost = cost = flow.cost + message.cost
         return cost >= self._most
 
-    def _begin(self, key: K) -> _Flow[M]:
-        """A sender has messages again."""
-        flow = self._flows.get(key)
+    def _begin(self, key: K, flow: _Flow[M] | None) -> _Flow[M]:
+        """A sender has messages again, or for the first time."""
         if flow is None:
             if len(self._flows) > 2 * len(self._turns) + MOST_ABSENT:
                 self._forget()
