@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from proton import Delivery
 from tests.integration.flow_log.conftest import Collectors, collectors
+from tests.integration.support.certificates import Authority
 from tests.integration.support.flow_collector import FlowCollector
 from tests.integration.support.hostile_router import NOW_US, HostileRouter, record, router_record, summary
+from tests.integration.support.raw import OPEN, frame
 from tests.integration.support.routers import eventually
 from tests.security.support.canary import cpu
-from tests.security.support.lawless_router import OPENINGS, PLAYS, LawlessRouter
+from tests.security.support.lawless_router import OPENINGS, PLAYS, Connection, LawlessRouter
 from tests.security.support.malicious_router import COSTLY, UNASKED, UNDECODABLE, MaliciousRouter
 
 from isthmus_flowlog.collector.frames import NOT_ASKED
@@ -356,3 +361,24 @@ def test_a_router_that_does_not_keep_to_amqp_is_left_for_another_one(
     assert lawless.reason in collector.log
     assert len(collector.log) < LONGEST_LOG
     lawless.close()
+
+
+def test_a_router_with_a_revoked_certificate_cannot_stay_by_not_answering(
+    collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It sent records for as long as it liked, which got into the log."""
+    authority = Authority(tmp_path_factory.mktemp("certificates"), "network")
+    server = authority.issue("server", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.certificate, server.key)
+    with socket.create_server(("localhost", 0)) as listening:
+        tls = {"ca": str(authority.file), "crl": str(authority.revoke())}
+        collectors(listening.getsockname()[1], tls=tls).launch()
+        with context.wrap_socket(listening.accept()[0], server_side=True) as peer:
+            peer.settimeout(PATIENCE)
+            router = Connection(peer)
+            router.greet(frame(OPEN, ["router"]))
+            router.introduce()
+            authority.revoke(server)
+            with suppress(OSError):
+                router.until_closed()  # it answers nothing, and sends heartbeats

@@ -65,6 +65,8 @@ WATCH_SECONDS = 1.0
 """Between looks at the files of certificates, of which two in a row must find the same."""
 OVERLAP_SECONDS = 2.0
 """From a connection with new certificates to the end of the one before."""
+CLOSE_SECONDS = 2.0
+"""For a router to answer a close. Nothing that it sends meanwhile is taken in."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
 STEADY_SECONDS, SHORT_PAUSE = 10.0, 2.0
@@ -180,6 +182,8 @@ class Collector(Handler):
         self._next_by = self._next_at = 0.0
         self._earlier: list[tuple[Any, float]] = []
         """Connections whose place another one has taken, and when they are to end."""
+        self._closing: dict[Any, float] = {}
+        """Connections that the collector has closed, and when they are cut off if the router does not answer."""
         self._receivers: dict[str, Any] = {}
         self._senders: dict[str, Any] = {}
         self._commanded: dict[str, str] = {}
@@ -243,6 +247,7 @@ class Collector(Handler):
             _cut_off(connection)
         self._look_at_credentials()
         self._look_at_gates()
+        self._look_at_closing()
         self._free()
         self._look_at_parts()
         self._look_for_room()
@@ -366,10 +371,23 @@ class Collector(Handler):
         _cut_off(connection)
         self._gone(connection, reason)
 
+    def _close(self, connection: Any) -> None:
+        """End a connection that is in use no more; a router that does not answer cannot keep it."""
+        connection.close()
+        self._closing[connection] = self.ticked + CLOSE_SECONDS
+
+    def _look_at_closing(self) -> None:
+        for connection in [item for item, end in self._closing.items() if self.ticked >= end]:
+            del self._closing[connection]
+            _cut_off(connection)
+
+    def _is_in_use(self, connection: Any) -> bool:
+        return connection == self._connection or any(connection == item for item, _ in self._earlier)
+
     def _look_at_credentials(self) -> None:
         """Find changed files, and go on with a connection that is made with them."""
         while self._earlier and self.ticked >= self._earlier[0][1]:
-            self._earlier.pop(0)[0].close()
+            self._close(self._earlier.pop(0)[0])
         if self._next is not None and self.ticked >= self._next_by:
             connection = self._next
             self._not_taken_over(f"no answer within {OPEN_SECONDS:g} s")
@@ -383,9 +401,7 @@ class Collector(Handler):
             return
         if found.revocations != self._used.revocations:
             # The router of the present connection may be one whose certificate is revoked.
-            connection = self._connection
-            self._lost_connection("certificate revocation lists have changed")
-            connection.close()
+            self._end_connection(self._connection, "certificate revocation lists have changed")
         elif self.ticked >= self._next_at:
             self._next_used, self._next_by = found, self.ticked + OPEN_SECONDS
             try:
@@ -421,7 +437,7 @@ class Collector(Handler):
         """There is none any more, or there was none; the next attempt is after a pause."""
         self._connection = None
         if self._next is not None:
-            self._next.close()
+            self._close(self._next)
             self._next = None
         self._forget_links()
         if self._open:
@@ -486,6 +502,7 @@ class Collector(Handler):
 
     def on_transport_closed(self, event: Any) -> None:
         """The socket is gone."""
+        self._closing.pop(event.connection, None)
         gate = self._gates.pop(event.connection, None)
         if gate is not None:
             gate.open_up()
@@ -637,9 +654,7 @@ class Collector(Handler):
             link.free()
         self._ended.clear()
         if len(self._ending) > MOST_ENDING and self._connection is not None:
-            connection = self._connection
-            self._lost_connection("the router does not end links")
-            connection.close()
+            self._end_connection(self._connection, "the router does not end links")
 
     # Messages
 
@@ -647,6 +662,8 @@ class Collector(Handler):
     def on_delivery(self, event: Any) -> None:
         """A message has come, or the outcome of one that was sent."""
         delivery, link = event.delivery, event.link
+        if not self._is_in_use(link.connection):
+            return
         if link.is_sender:
             if delivery.updated:
                 source = self._commanded.get(link.target.address, "")

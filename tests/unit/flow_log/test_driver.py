@@ -302,3 +302,32 @@ def test_a_router_that_takes_nothing_gets_no_credit_and_is_left_later() -> None:
         collector._look_at_gates()
         assert connection.transport.close_head.called is not stays
     assert collector.trouble == "the router reads nothing for 30 s"
+
+
+def test_a_router_that_does_not_answer_a_close_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that keeps each connection whose place another one has taken."""
+    collector = collector_of(Session(), Assembly())
+    collector._connection, earlier = Mock(), Mock()
+    collector._earlier.append((earlier, 0.0))
+    collector.ticked = 100.0
+    collector._look_at_credentials()
+    earlier.close.assert_called_once()
+    for seconds, cut in ((amqp.CLOSE_SECONDS - 0.1, False), (amqp.CLOSE_SECONDS, True)):
+        collector.ticked = 100.0 + seconds
+        collector._look_at_closing()
+        assert earlier.transport.close_head.called is cut
+    assert collector._closing == {}
+
+
+def test_nothing_is_taken_in_of_a_connection_that_is_in_use_no_more() -> None:
+    collector = collector_of(Session(), Assembly())
+    present, earlier, closed = Mock(), Mock(), Mock()
+    collector._connection = present
+    collector._earlier.append((earlier, 1000.0))
+    taken: list[object] = []
+    collector._message = lambda address, payload: taken.append(address)  # type: ignore[method-assign]
+    for connection in (present, earlier, closed):
+        link = Mock(connection=connection, is_sender=False, state=0, recv=lambda _: b"message")
+        link.source.address = connection
+        collector.on_delivery(Mock(link=link, delivery=Mock(partial=False, aborted=False)))
+    assert taken == [present, earlier]
