@@ -40,7 +40,11 @@ class Cluster(Api):
             self.stored[manifest["kind"], metadata["name"]] = {**manifest, "metadata": metadata}
         return {**manifest, "metadata": metadata}
 
-    async def merge(self, kind: str, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+    async def merge(
+        self, kind: str, namespace: str, name: str, patch: dict[str, Any], *, subresource: str | None = None
+    ) -> dict[str, Any]:
+        if subresource is not None:
+            return await super().merge(kind, namespace, name, patch, subresource=subresource)
         stored = self.stored[kind, name]
         stored["metadata"] |= {"resourceVersion": str(int(stored["metadata"]["resourceVersion"]) + 1)}
         stored["data"] = {key: value for key, value in patch["data"].items() if value is not None}
