@@ -199,7 +199,8 @@ async def _anything_readable(namespaces: Namespaces) -> None:
             if await namespaces.find():
                 return
         except ApiError as error:
-            logger.warning("waiting for the CustomResourceDefinitions of isthmus.dev: %s", error)
+            what = "the CustomResourceDefinitions of isthmus.dev" if error.status == 404 else "the API server"
+            logger.warning("waiting for %s: %s", what, error)
         await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -211,7 +211,10 @@ class Cluster:
             except TooLongError:
                 chunk = max(LIST_CHUNK, chunk // 4)
                 continue
-            yield answer["items"] or ()  # null if there are none, and only metadata is asked for
+            items = answer.get("items", False)
+            if items is not None and not isinstance(items, list):
+                raise ApiError(502, "BadAnswer", "the answer is no list")
+            yield items or ()  # null if there are none, and only metadata is asked for
             if not (more := answer.get("metadata", {}).get("continue")):
                 return
             query["continue"] = more

@@ -1,9 +1,10 @@
-"""Which of the namespaces of the installation the operator may read.
+"""Which of the namespaces of the installation the operator can read.
 
 An administrator of a namespace can delete the role binding of the operator there, and Kubernetes deletes it with the
-namespace. kopf would end when the API server refuses one of its watches, and would process nothing at its start while
-it refuses one of its lists. So this module has kopf end its watches of such a namespace, and begin them again when the
-operator may read the namespace again.
+namespace. The lists of a namespace can also fail for another reason, for example because the API server cannot decrypt
+a Secret. kopf would end when the API server refuses one of its watches, and would process nothing at its start while
+one of its lists fails. So this module has kopf end its watches of such a namespace, and begin them again when the
+operator can read the namespace again.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from kopf._cogs.clients import errors, watching
 from kopf._cogs.structs import references
 from kopf._core.engines import indexing
 
-from .cluster import ApiError, Cluster
+from .cluster import ENDPOINTS, ApiError, Cluster
 from .deletions import Deletions
 from .metrics import UNREADABLE
 from .names import CHILD_KINDS
 from .resources import RESOURCE_KINDS
-from .watch_failures import WatchFailures
+from .watch_failures import MOST_CHARACTERS, WatchFailures
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +37,21 @@ KINDS = (*RESOURCE_KINDS, *CHILD_KINDS, "Pod", "ReplicaSet")
 _continuous_watch = watching.continuous_watch
 
 
+class _RefusedError(Exception):
+    """The operator does nothing in the namespace."""
+
+
 class Namespaces:
     """The namespaces that the operator watches; none are all namespaces of the cluster. `lost` is called with the name
-    of a namespace that the operator may not read any more."""
+    of a namespace that the operator cannot read any more."""
 
     def __init__(self, cluster: Cluster, names: Sequence[str], lost: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._names = tuple(names)
         self._lost = lost
         self._refused: set[str] = set()
+        self._unlisted: dict[str, set[str]] = {}
+        """By namespace, plural names of the resources that kopf watches there and that have no complete list."""
         self._deletions = Deletions()
         self.insights = references.Insights()
         """What kopf watches."""
@@ -55,7 +62,7 @@ class Namespaces:
 
     @property
     def refused(self) -> Collection[str]:
-        """Namespaces that the operator may not read. The collection changes with them."""
+        """Namespaces that the operator may not or cannot read. The collection changes with them."""
         return self._refused
 
     @property
@@ -64,13 +71,19 @@ class Namespaces:
         return [name for name in self._names if name not in self._refused]
 
     async def find(self) -> bool:
-        """Examine all namespaces, and return whether there is one to watch. Raises ApiError."""
+        """Examine all namespaces, and return whether there is one to watch. Raises ApiError for a failure that concerns
+        all of them."""
         places: Sequence[str | None] = self._names or [None]
-        found = await asyncio.gather(*map(self._refusal, places))
+        found = await asyncio.gather(*map(self._failure, places))
+        for name, why in zip(places, found, strict=True):
+            if why is None or why.status == 403 or (name is not None and why.status >= 500):
+                continue
+            if name is None or why.status == 404 or None not in found:
+                raise why  # 404: there are no CustomResourceDefinitions
         self._refused.clear()
         for name, why in zip(places, found, strict=True):
             if name is not None and why is not None:
-                self._add(name, why)
+                self._add(name, str(why))
             elif why is not None:
                 logger.warning("the operator may not read the cluster: %s", why)
         UNREADABLE.set(len(self._refused))
@@ -86,7 +99,11 @@ class Namespaces:
             items = self._deletions.added(stream, resource, namespace)
             listed = False
             delivered_at = failures.now()
+            if namespace is not None:
+                self._unlisted.setdefault(namespace, set()).add(resource.plural)
             try:
+                if namespace in self._refused:
+                    raise _RefusedError
                 while True:
                     async with asyncio.timeout(None if listed else LIST_SECONDS):
                         item = await anext(items, None)
@@ -100,16 +117,29 @@ class Namespaces:
                     if item is watching.Bookmark.LISTED or item["type"] != "BOOKMARK":
                         self.delivered_at = time.monotonic()
                     yield item
+                    if item is watching.Bookmark.LISTED:
+                        await self._has_list(namespace, resource)
                 if not listed:  # kopf says nothing of answers that do not come
                     raise TimeoutError("its list did not end")
             except errors.APIForbiddenError as error:
                 if namespace is None:
                     raise  # kopf examines at its start what it may watch
-                await self._refuse(namespace, str(error.message))
-                yield watching.Bookmark.LISTED  # at its start, kopf waits for it before it processes any object
-                await asyncio.Event().wait()  # kopf cancels the watch
+                self._refuse(namespace, str(error.message))
+            except _RefusedError:
+                pass
             except Exception as error:
-                await failures.failed(resource, namespace, error, None if listed else delivered_at)
+                others = any(name != namespace and failures.works(name) for name in self.readable)
+                ended = await failures.failed(
+                    resource, namespace, error, None if listed else delivered_at, others=others
+                )
+                if ended is None or namespace is None:
+                    return
+                self._refuse(namespace, ended)
+            else:
+                return
+            yield watching.Bookmark.LISTED  # at its start, kopf waits for it before it processes any object
+            await self._has_list(namespace, resource)
+            await asyncio.Event().wait()  # kopf cancels the watch
 
         watching.continuous_watch = watch
 
@@ -119,24 +149,22 @@ class Namespaces:
             indexer.discard((references.NamespaceName(namespace), name, uid))
 
     async def run(self) -> None:
-        """Have kopf watch refused namespaces again when the operator may read them."""
+        """Have kopf watch refused namespaces again when the operator can read them."""
         earlier: set[str] = set()
         while True:
             await asyncio.sleep(RETRY_SECONDS)
-            # kopf has ended the watches of those that were refused before the last pause.
-            for name in sorted(earlier & self._refused):
+            # kopf has ended the watches of those that it was told before the last pause.
+            for name in sorted((earlier & self._refused) - self.insights.namespaces):
                 await self._retry(name)
-            earlier = set(self._refused)
+            earlier = self._refused - self.insights.namespaces
 
     async def _retry(self, name: str) -> None:
-        try:
-            refused = await self._refusal(name)
-        except ApiError as error:
-            logger.warning("namespace %s: %s", name, error)
+        failure = await self._failure(name)
+        if failure is not None:
+            if failure.status != 403:
+                logger.warning("namespace %s: %s", name, failure)
             return
-        if refused:
-            return
-        logger.info("the operator may read namespace %s again", name)
+        logger.info("the operator can read namespace %s again", name)
         self._forget(name)
         self._refused.discard(name)
         UNREADABLE.set(len(self._refused))
@@ -144,18 +172,26 @@ class Namespaces:
             self.insights.namespaces.add(references.NamespaceName(name))
             self.insights.revised.notify_all()
 
-    async def _refuse(self, name: str, why: str) -> None:
-        """Have kopf end its watches of a namespace."""
-        if name in self._refused:
+    def _refuse(self, name: str, why: str) -> None:
+        if name not in self._refused:
+            self._add(name, why)
+            self._lost(name)
+
+    async def _has_list(self, namespace: references.Namespace, resource: references.Resource) -> None:
+        """Have kopf end its watches of a namespace that is refused, once all have had a list: it would wait for the
+        list of a watch that has ended, and process no object of any namespace meanwhile."""
+        if namespace is None:
             return
-        self._add(name, why)
-        self._lost(name)
+        unlisted = self._unlisted[namespace]
+        unlisted.discard(resource.plural)
+        if unlisted or namespace not in self._refused:
+            return
         async with self.insights.revised:
-            self.insights.namespaces.discard(references.NamespaceName(name))
+            self.insights.namespaces.discard(references.NamespaceName(namespace))
             self.insights.revised.notify_all()
 
     def _add(self, name: str, why: str) -> None:
-        logger.warning("the operator does nothing in namespace %s, which it may not read: %s", name, why)
+        logger.warning("the operator does nothing in namespace %s, which it cannot read: %s", name, why)
         self._refused.add(name)
         UNREADABLE.set(len(self._refused))
 
@@ -165,13 +201,16 @@ class Namespaces:
             for item in list(indexer.index[name]) if name in indexer.index else ():
                 self.discard(name, item["metadata"]["name"], item["metadata"]["uid"])
 
-    async def _refusal(self, namespace: str | None) -> str | None:
-        """Return why the operator may not read a namespace, or None if it may. Raises ApiError for other failures."""
-        try:
-            for kind in KINDS:
-                await anext(self._cluster.pages(kind, namespace, limit="1"))
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            return str(error)
+    async def _failure(self, namespace: str | None) -> ApiError | None:
+        """Return why the operator cannot read a namespace, or None if it can."""
+        for kind in KINDS:
+            try:
+                if namespace is None:
+                    await anext(self._cluster.pages(kind, namespace, limit="1"))
+                else:  # one object of many may be what the API server cannot read
+                    async for _ in self._cluster.pages(kind, namespace, metadata_only=True):
+                        pass
+            except ApiError as error:
+                what = f"the list of {ENDPOINTS[kind].plural} failed with status {error.status}: {error}"
+                return ApiError(error.status, error.reason, what[:MOST_CHARACTERS])
         return None

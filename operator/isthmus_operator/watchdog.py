@@ -98,9 +98,11 @@ class Watchdog:
                         used.update(item["metadata"]["namespace"] for item in page)
                 complete.add(namespace)
             except ApiError as error:
-                if error.status != 403 or namespace is None:
+                if (error.status != 403 and error.status < 500) or namespace is None:
                     raise
-                logger.warning("watchdog: %s", error)  # it concerns this namespace alone
+                logger.warning(
+                    "watchdog: namespace %s: %s", namespace, error
+                )  # it concerns this namespace alone
         watched: dict[tuple[str, str], str] = {}
         unlisted: set[Place] = set()
         for namespace in store.namespaces():

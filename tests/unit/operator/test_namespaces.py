@@ -14,15 +14,17 @@ from kopf._cogs.clients import errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import orchestration
 
+from isthmus_operator import __main__ as main
 from isthmus_operator import namespaces, watch_failures
-from isthmus_operator.cluster import ApiError
-from isthmus_operator.metrics import WATCH_FAILURES
+from isthmus_operator.cluster import ApiError, Cluster
+from isthmus_operator.metrics import UNREADABLE, WATCH_FAILURES
 from isthmus_operator.namespaces import KINDS, Namespaces
 from isthmus_operator.store import Store
 from isthmus_operator.watch_failures import WatchFailures
 from isthmus_operator.watchdog import Watchdog
 
 ROUTERS = references.Resource("isthmus.dev", "v1alpha1", "routers", kind="Router", namespaced=True)
+PODS = references.Resource("", "v1", "pods", kind="Pod", namespaced=True)
 Event = tuple[str, str]
 
 
@@ -61,7 +63,10 @@ class Rights:
 
 @contextlib.asynccontextmanager
 async def watched(
-    rights: Rights, monkeypatch: pytest.MonkeyPatch, retry: float = 60.0
+    rights: Rights,
+    monkeypatch: pytest.MonkeyPatch,
+    retry: float = 60.0,
+    kinds: Sequence[references.Resource] = (ROUTERS,),
 ) -> AsyncIterator[tuple[Namespaces, list[Event], list[str]]]:
     """kopf with two namespaces, what it processes, and the namespaces that the operator has lost."""
     monkeypatch.setattr(watching, "continuous_watch", rights.watch)
@@ -83,8 +88,8 @@ async def watched(
 
     settings = kopf.OperatorSettings()
     settings.queueing.exit_timeout = settings.queueing.idle_timeout = 0.1
-    insights.watched_resources.add(ROUTERS)
-    insights.indexed_resources.add(ROUTERS)
+    insights.watched_resources.update(kinds)
+    insights.indexed_resources.update(kinds)
     tasks = [
         asyncio.create_task(
             orchestration.orchestrator(
@@ -161,6 +166,58 @@ async def test_a_watch_that_fails_begins_again_and_ends_no_other(
         assert seen[2] == ("None", "b")
         assert (lost, found.readable) == ([], ["a", "b"])
     assert WATCH_FAILURES.labels("routers")._value.get() == before + 1
+
+
+class Broken(Rights):
+    """The list of namespace `b` fails with status 500 for as long as `broken` says."""
+
+    broken = True
+
+    async def watch(self, *, namespace: str | None, **arguments: Any) -> AsyncIterator[Any]:
+        if namespace == "b" and self.broken:
+            raise errors.APIServerError({"message": "unable to transform key"}, status=500, headers={})  # type: ignore[arg-type]
+        async for item in super().watch(namespace=namespace, **arguments):
+            yield item
+
+
+async def test_a_namespace_whose_watch_fails_for_long_is_given_up_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch_failures, "MOST_SECONDS", 0.1)
+    rights = Broken()
+    async with watched(rights, monkeypatch, retry=0.5) as (found, seen, lost):
+        await until(lambda: seen)
+        assert (lost, found.readable, seen) == (["b"], ["a"], [("None", "a")])
+        assert (
+            "the operator does nothing in namespace b, which it cannot read: the watch of routers"
+            in caplog.text
+        )
+        assert "unable to transform key" in caplog.text
+        rights.broken = False
+        await until(lambda: ("None", "b") in seen)
+        assert found.readable == ["a", "b"]
+
+
+async def test_the_lists_of_a_refused_namespace_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf waits for the lists of watches that it has cancelled."""
+
+    class TwoKinds(Broken):
+        async def watch(
+            self, *, resource: Any, namespace: str | None, **arguments: Any
+        ) -> AsyncIterator[Any]:
+            if resource == PODS and namespace == "b":
+                await asyncio.sleep(0.5)  # its list takes longer
+            if resource == PODS:
+                yield watching.Bookmark.LISTED
+                await asyncio.sleep(60)
+            async for item in super().watch(namespace=namespace, **arguments):
+                yield item
+
+    monkeypatch.setattr(watch_failures, "MOST_SECONDS", 0.1)
+    async with watched(TwoKinds(), monkeypatch, kinds=(ROUTERS, PODS)) as (found, seen, lost):
+        await until(lambda: seen)
+        assert (lost, found.readable, seen) == (["b"], ["a"], [("None", "a")])
+        await until(lambda: found.insights.namespaces == {"a"})
 
 
 class Unanswered(Rights):
@@ -257,6 +314,80 @@ async def test_the_right_to_list_each_kind_is_examined() -> None:
     assert found.readable == ["b"]
 
 
+class Failing(Rights):
+    """Lists of some namespaces fail, those of Secrets with `error`."""
+
+    def __init__(self, error: ApiError, *failing: str | None) -> None:
+        super().__init__()
+        self.error = error
+        self.failing = set(failing)
+
+    async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+        if kind == "Secret" and namespace in self.failing:
+            yield []  # one object can be read, and a later one cannot
+            raise self.error
+        yield []
+
+
+UNDECRYPTED = ApiError(500, "InternalError", "unable to transform key")
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 0, 429])
+async def test_a_namespace_whose_lists_fail_holds_up_no_other(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ApiError(status, "InternalError", "unable to transform key")
+    found = Namespaces(Failing(error, "b"), ("a", "b"), lambda _: None)  # type: ignore[arg-type]
+    assert await found.find()
+    assert (found.readable, list(found.refused)) == (["a"], ["b"])
+    assert UNREADABLE._value.get() == 1
+    assert (
+        "the operator does nothing in namespace b, which it cannot read: the list of secrets failed with status "
+        f"{status}: unable to transform key"
+    ) in caplog.text
+
+
+async def test_a_namespace_whose_lists_do_not_fail_any_more_is_watched_again() -> None:
+    server = Failing(UNDECRYPTED, "b")
+    found = Namespaces(server, ("a", "b"), lambda _: None)  # type: ignore[arg-type]
+    assert await found.find()
+    await found._retry("b")
+    assert found.readable == ["a"]
+    server.failing.clear()
+    await found._retry("b")
+    assert found.readable == ["a", "b"]
+    assert found.insights.namespaces == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (
+            404,
+            "waiting for the CustomResourceDefinitions of isthmus.dev: the list of secrets failed with status 404",
+        ),
+        (0, "waiting for the API server: the list of secrets failed with status 0: unable to"),
+        (500, "waiting for the API server: the list of secrets failed with status 500: unable to"),
+    ],
+)
+async def test_what_the_operator_waits_for_is_logged(
+    status: int, text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(main, "RETRY_SECONDS", 0.01)
+
+    class Waiting(Failing):
+        """Fails until that is logged."""
+
+        async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+            if kind == "Secret" and text not in caplog.text:
+                raise self.error
+            yield []
+
+    error = ApiError(status, "", "unable to transform key")
+    found = Namespaces(Waiting(error), (), lambda _: None)  # type: ignore[arg-type]
+    await asyncio.wait_for(main._anything_readable(found), 10)
+
+
 async def test_an_api_server_that_cannot_be_reached_refuses_nothing() -> None:
     class Gone(Rights):
         async def pages(self, kind: str, namespace: str | None, **_: str) -> AsyncIterator[Any]:
@@ -308,3 +439,30 @@ async def test_the_watchdog_examines_namespaces_beside_one_that_it_may_not_read(
     await dog.check()
     await dog.check()
     assert dog.trouble == "the watches have not delivered 1 objects"
+
+
+async def test_the_watchdog_examines_namespaces_beside_one_whose_lists_fail(reconciler: Any) -> None:
+    class Partly(Rights):
+        async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+            if namespace == "b":
+                raise UNDECRYPTED
+            yield [router("a")] if kind == "Router" else []
+
+    dog = Watchdog(Partly(), reconciler, lambda: ["b", "a"], lambda *_: None, lambda: 0.0)  # type: ignore[arg-type]
+    await dog.check()
+    await dog.check()
+    assert dog.trouble == "the watches have not delivered 1 objects"
+
+
+@pytest.mark.parametrize("answer", [{}, {"items": {}}, {"items": "x"}])
+async def test_an_answer_that_is_no_list_is_a_failure_of_the_list(
+    answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def request(_self: Cluster, _verb: str, path: str, *_: Any, **__: Any) -> dict[str, Any]:
+        return answer if path == "/api/v1/namespaces/b/secrets" else {"items": None}
+
+    monkeypatch.setattr(Cluster, "_request", request)
+    cluster = Cluster(None)  # type: ignore[arg-type]
+    found = Namespaces(cluster, ("a", "b"), lambda _: None)
+    assert await found.find()
+    assert found.readable == ["a"]

@@ -84,6 +84,28 @@ async def test_the_time_of_a_list_that_does_not_end_counts(monkeypatch: pytest.M
         await told
 
 
+async def test_a_namespace_beside_others_that_work_is_given_up_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    failures = WatchFailures(lambda: clock.now)
+    told = asyncio.ensure_future(failures.run())
+    began, why = clock.now, None
+    while why is None:
+        assert clock.now - began < MOST_SECONDS + LONGEST_PAUSE_SECONDS
+        why = await failures.failed(ROUTERS, A, ERROR, others=True)
+        assert failures.works("b")
+        assert failures.works("a") == (why is not None)
+    assert clock.now - began > MOST_SECONDS
+    assert why == "the watch of routers in namespace a has failed for 300 seconds: ValueError: no"
+    # Its first list holds up all namespaces.
+    pauses = len(clock.pauses)
+    assert await failures.failed(ROUTERS, A, ERROR, others=True) is None
+    assert await failures.failed(ROUTERS, A, ERROR, clock.now, others=True) is not None
+    assert len(clock.pauses) == pauses + 1
+    await asyncio.wait([told], timeout=0)
+    assert not told.done()
+    told.cancel()
+
+
 async def test_answers_of_the_api_server_do_not_get_into_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
