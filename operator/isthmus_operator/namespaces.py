@@ -32,6 +32,8 @@ RETRY_SECONDS = 30.0
 """Between two attempts to read a namespace. kopf ends its watches of a namespace in less time."""
 LIST_SECONDS = 120.0
 """For the next object of a list to arrive. kopf would wait as long as an answer with `Retry-After` says."""
+SHORT_SECONDS = 5.0
+"""A watch that ends sooner after its list is a failure: kopf would list all objects again each second."""
 KINDS = (*RESOURCE_KINDS, *CHILD_KINDS, "Pod", "ReplicaSet")
 """Kinds that kopf watches."""
 _continuous_watch = watching.continuous_watch
@@ -98,7 +100,7 @@ class Namespaces:
             stream = _continuous_watch(namespace=namespace, resource=resource, **arguments)
             items = self._deletions.added(stream, resource, namespace)
             listed = False
-            delivered_at = failures.now()
+            delivered_at = failures.now()  # of a complete list: when it was complete
             if namespace is not None:
                 self._unlisted.setdefault(namespace, set()).add(resource.plural)
             try:
@@ -112,7 +114,7 @@ class Namespaces:
                     if item is watching.Bookmark.LISTED:
                         listed = True
                         failures.listed(resource, namespace)
-                    if not listed:
+                    if not listed or item is watching.Bookmark.LISTED:
                         delivered_at = failures.now()
                     if item is watching.Bookmark.LISTED or item["type"] != "BOOKMARK":
                         self.delivered_at = time.monotonic()
@@ -121,6 +123,8 @@ class Namespaces:
                         await self._has_list(namespace, resource)
                 if not listed:  # kopf says nothing of answers that do not come
                     raise TimeoutError("its list did not end")
+                if failures.now() - delivered_at < SHORT_SECONDS:
+                    raise watching.WatchingError("it ended right after its list, for example with status 410")
             except errors.APIForbiddenError as error:
                 if namespace is None:
                     raise  # kopf examines at its start what it may watch

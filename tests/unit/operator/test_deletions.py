@@ -57,6 +57,7 @@ class Watches:
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "continuous_watch", watching.continuous_watch)
+    monkeypatch.setattr(watch_failures, "FIRST_PAUSE_SECONDS", 0.001)
 
 
 async def news(watches: int, place: str | None = None, what: references.Resource = ROUTERS) -> list[Any]:

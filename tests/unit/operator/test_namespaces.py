@@ -253,6 +253,40 @@ async def test_a_list_that_does_not_end_begins_again(monkeypatch: pytest.MonkeyP
     assert WATCH_FAILURES.labels("routers")._value.get() == before + 3
 
 
+@pytest.mark.parametrize(
+    ("seconds", "pauses"), [(0.0, [1, 2, 4, 8, 16, 30, 30]), (4.9, [1, 2, 4]), (5.1, [])]
+)
+async def test_watches_that_end_right_after_their_lists_begin_again_in_pauses_that_grow(
+    seconds: float, pauses: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """kopf ends a watch of status 410 without a word."""
+    now, slept = 0.0, []
+
+    async def sleep(duration: float) -> None:
+        nonlocal now
+        now += duration
+        slept.append(duration)
+
+    async def gone(**_: Any) -> AsyncIterator[Any]:
+        nonlocal now
+        now += 20  # the time of the list does not count
+        yield {"type": None, "object": router("a")}
+        yield watching.Bookmark.LISTED
+        now += seconds
+
+    monkeypatch.setattr(namespaces, "_continuous_watch", gone)
+    monkeypatch.setattr(watching, "continuous_watch", None)
+    monkeypatch.setattr(watch_failures.asyncio, "sleep", sleep)
+    Namespaces(Rights(), (), lambda _: None).install(WatchFailures(lambda: now))  # type: ignore[arg-type]
+    before = WATCH_FAILURES.labels("routers")._value.get()
+    for _ in range(max(3, len(pauses))):
+        watch: Any = watching.continuous_watch(namespace=None, resource=ROUTERS)  # type: ignore[call-arg]
+        assert len([item async for item in watch]) == 2
+    assert slept == pauses
+    assert WATCH_FAILURES.labels("routers")._value.get() == before + len(pauses)
+    assert ("ended right after its list, for example with status 410" in caplog.text) == bool(pauses)
+
+
 async def test_bookmarks_are_nothing_that_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}
 
