@@ -45,6 +45,10 @@ MAX_PARALLEL_LATE = 32
 """Beside these, requests that take longer than a second although no earlier one of their namespace had done so. They
 leave their places to others. Further ones are cut and sent again when it is the turn of a namespace with such requests:
 all requests can be repeated."""
+CLOCK_SECONDS = 60.0
+"""For which the time that an API server has stated counts."""
+MOST_CLOCKS = 64
+"""Different times that are remembered, in whole seconds."""
 REQUEST_SECONDS = 1.0
 """Duration of a request that counts as one more request."""
 EARLY_REQUESTS = 8
@@ -442,17 +446,34 @@ async def _guarded(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.Clie
 
 
 class ServerClock:
-    """By how much the clock of this process is ahead of that of the API server."""
+    """By how much the clock of this process is ahead of that of the API server.
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """`clock` returns the time in seconds since the epoch."""
+    There may be several API servers behind one address. The clock of this process is as good as that of the one which
+    agrees with it best."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock` returns the time in seconds since the epoch, `steady` that of a clock that nobody corrects."""
         self._clock = clock
-        self.ahead = 0.0
-        """Seconds; 0 as long as nothing is known."""
+        self._steady = steady
+        self._stated: dict[int, tuple[float, float]] = {}
+        """By whole seconds: the difference between the stated time and the steady one, and when it was stated last.
+        The latest ones come last."""
+
+    @property
+    def ahead(self) -> float:
+        """Seconds; 0 as long as nothing is known. The smallest difference of the last minute, or the last one."""
+        if not self._stated:
+            return 0.0
+        now = self._steady()
+        own = self._clock() - now
+        recent = [value for value, when in self._stated.values() if now - when <= CLOCK_SECONDS]
+        return min((own - value for value in recent or [next(reversed(self._stated.values()))[0]]), key=abs)
 
     async def note(self, request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
         """Reads the time of an answer, which has the moment in which the API server began it."""
-        began = self._clock()
+        began, steady = self._clock(), self._steady()
         response: aiohttp.ClientResponse = await handler(request)
         took = self._clock() - began
         # What a pod answers through the API server has the time that the pod states.
@@ -462,7 +483,11 @@ class ServerClock:
             date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
         except (ValueError, TypeError, OverflowError):
             return response
-        self.ahead = began - date
+        difference = date - steady
+        self._stated.pop(int(difference), None)
+        self._stated[int(difference)] = difference, self._steady()
+        if len(self._stated) > MOST_CLOCKS:
+            del self._stated[next(iter(self._stated))]
         return response
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -11,7 +11,14 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client as kubernetes_client
 
-from isthmus_operator.cluster import REQUEST_TIMEOUT_SECONDS, Cluster, ServerClock, guard
+from isthmus_operator.cluster import (
+    CLOCK_SECONDS,
+    MOST_CLOCKS,
+    REQUEST_TIMEOUT_SECONDS,
+    Cluster,
+    ServerClock,
+    guard,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -24,10 +31,12 @@ class Server:
         self.seconds = 0.0
         """By which the clock of the operator is put forward while a request is under way."""
         self.now = NOW.timestamp()
-        self.clock = ServerClock(lambda: self.now)
+        self.steady = 0.0
+        self.clock = ServerClock(lambda: self.now, lambda: self.steady)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.now += self.seconds
+        self.steady += self.seconds
         return web.json_response({"path": request.path}, headers={"Date": self.date})
 
 
@@ -87,3 +96,43 @@ async def test_a_pod_does_not_state_the_time_of_the_api_server(server: tuple[Ser
     answer: Any = await cluster.ask_pod("net", "hostile", 9090, "status")
     assert answer["path"].endswith("/proxy/status")
     assert found.clock.ahead == 0
+
+
+async def test_an_api_server_that_agrees_is_enough(server: tuple[Server, Cluster]) -> None:
+    """One of several is 15 minutes ahead."""
+    found, cluster = server
+    right, wrong = found.date, format_datetime(NOW + timedelta(minutes=15), usegmt=True)
+    for date in (right, wrong, wrong, right, wrong):
+        found.date = date
+        await cluster.get("Secret", "net", "x")
+        assert found.clock.ahead == 0
+    found.steady += CLOCK_SECONDS + 1
+    found.now += CLOCK_SECONDS + 1
+    await cluster.get("Secret", "net", "x")
+    assert found.clock.ahead == CLOCK_SECONDS + 1 - 900
+
+
+async def test_a_clock_that_is_put_forward_is_noticed_at_once(server: tuple[Server, Cluster]) -> None:
+    found, cluster = server
+    await cluster.get("Secret", "net", "x")
+    found.now += 86400
+    assert found.clock.ahead == 86400
+    await cluster.get("Secret", "net", "x")
+    assert found.clock.ahead == 86400
+
+
+async def test_the_last_time_counts_until_there_is_another_one(server: tuple[Server, Cluster]) -> None:
+    found, cluster = server
+    found.now += 700
+    await cluster.get("Secret", "net", "x")
+    found.now += 3600
+    found.steady += 3600
+    assert found.clock.ahead == 700
+
+
+async def test_many_different_times_take_no_memory(server: tuple[Server, Cluster]) -> None:
+    found, cluster = server
+    for number in range(2 * MOST_CLOCKS):
+        found.date = format_datetime(NOW + timedelta(hours=number), usegmt=True)
+        await cluster.get("Secret", "net", "x")
+    assert len(found.clock._stated) == MOST_CLOCKS
