@@ -126,12 +126,16 @@ class AuthorityKeeper:
                 "the Secret, and the operator makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
-        valid_from = described(found.certificate).not_before
-        if now < valid_from and not is_ours(live):
+        about = described(found.certificate)
+        if not is_ours(live) and not about.not_before <= now < about.not_after:
+            when = (
+                f"is not valid before {about.not_before:%Y-%m-%dT%H:%M:%SZ}"
+                if now < about.not_before
+                else f"expired at {about.not_after:%Y-%m-%dT%H:%M:%SZ}"
+            )
             text = (
-                f'Secret "{AUTHORITY_SECRET}": the certificate authority is not valid before '
-                f"{valid_from:%Y-%m-%dT%H:%M:%SZ}. Put one there that is valid, or delete the Secret, and the operator "
-                "makes a new authority"
+                f'Secret "{AUTHORITY_SECRET}": the certificate authority {when}. Put one there that is valid, or '
+                "delete the Secret, and the operator makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
         known = self._in_use

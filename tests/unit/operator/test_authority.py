@@ -457,6 +457,24 @@ async def test_an_authority_of_somebody_else_that_is_not_valid_yet_is_reported()
     assert api.writes == 1
 
 
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(minutes=30), timedelta(days=2)])
+async def test_an_authority_of_somebody_else_that_has_expired_is_reported(late: timedelta) -> None:
+    """`Configured` had the reason `Pending` and told of a ValueError, or certificates were issued that had expired."""
+    api = Api()
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    await keeper.ensure(NOW)
+    del api.objects[AUTHORITY_SECRET]["metadata"]["labels"][LABEL_MANAGED_BY]
+    expiry = NOW + timedelta(days=3650)
+    assert (await keeper.ensure(expiry - timedelta(seconds=1))).problem is None
+    found = await keeper.ensure(expiry + late)
+    assert found.authority is None
+    assert found.problem is not None
+    assert (found.problem.reason, found.problem.transient) == ("AuthorityUnusable", False)
+    assert f"expired at {expiry:%Y-%m-%dT%H:%M:%SZ}" in found.problem.message
+    assert "delete the Secret" in found.problem.message
+    assert api.writes == 1
+
+
 class Contest:
     """Somebody else acts on the Secret of the authority before each reconciliation."""
 
