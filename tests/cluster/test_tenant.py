@@ -65,11 +65,14 @@ BY_RESOURCES: list[tuple[str, dict[str, Any]]] = [
     ("volumes", router(volumes=[{"name": "h", "hostPath": {"path": "/"}}])),
     ("volumes", router(volumes=[{"name": "s", "secret": {"secretName": "others"}}])),
     ("volumes", router(volumes=[{"name": "t", "projected": {"sources": []}}])),
-    ("containers", router(containers=[{"name": "router", "command": ["sh"]}])),
+    (
+        r"spec.podTemplate.spec: containers\[router\].command is not allowed.*restrictions.podTemplate",
+        router(containers=[{"name": "router", "resources": {}, "command": ["sh"]}]),
+    ),
     ("containers", router(containers=[{"name": "router", "securityContext": {"privileged": True}}])),
     ("containers", router(containers=[{"name": "router", "image": "evil:1"}])),
     ("containers", router(containers=[{"name": "router", "envFrom": [{"secretRef": {"name": "others"}}]}])),
-    ("spec.image", resource("Router", image="evil:1")),
+    ('spec.image: the image "evil:1" is not allowed; remove it, or add', resource("Router", image="evil:1")),
     ("spec.image", resource("Router", image="evil:1\nx")),
     ("spec.image", resource("GossipRouter", image="evil:1")),
     ("spec.image", resource("FlowLog", **LOG, image="evil:1")),
@@ -105,9 +108,12 @@ BY_RESOURCES += [
     ("securityContext", router(securityContext={"supplementalGroups": [26]})),
     ("claimName", resource("FlowLog", routerRef={"name": "hub"}, volume={"claimName": "others"})),
     ("secretName", resource("FlowLog", routerRef={"name": "hub"}, s3={"url": "s3a://bucket/flows"})),
-    ("exposure", resource("Router", listeners=[{**LISTENER, "exposure": "LoadBalancer"}])),
-    ("expose", resource("GossipRouter", expose="LoadBalancer")),
-    ("expose", site(bridge={"expose": "LoadBalancer"})),
+    (
+        r"spec.listeners\[a\].exposure: LoadBalancer is not allowed; use ClusterIP, or add",
+        resource("Router", listeners=[{**LISTENER, "exposure": "LoadBalancer"}]),
+    ),
+    ("spec.expose: LoadBalancer is not", resource("GossipRouter", expose="LoadBalancer")),
+    ("spec.bridge.expose: LoadBalancer is not", site(bridge={"expose": "LoadBalancer"})),
 ]
 DIRECTLY: list[tuple[str, dict[str, Any]]] = [
     ("forbidden", POD),

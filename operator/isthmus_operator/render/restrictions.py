@@ -350,7 +350,7 @@ def _containers(
         where = f"spec.{field}[{_shown(name)}]"
         if field == "containers" and name in OWN_CONTAINERS:
             yield from (
-                (f"{where}.{_shown(key)}", "only resources of the operator's own container can be changed")
+                (f"{where}.{_shown(key)}", "only resources of the containers of the operator can be set")
                 for key in item
                 if key not in {"name", "resources"}
             )

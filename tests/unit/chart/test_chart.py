@@ -263,6 +263,23 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
     assert "priorityClassName in" not in expressions("restrictions.allowedPriorityClasses={*}")
 
 
+def test_refusals_name_the_field_and_what_to_do(render: Render) -> None:
+    """A person who may not change the chart has to know what the administrator can do."""
+    validations = policies(render())["isthmus-release-isthmus-resources"]["spec"]["validations"]
+    told = [item for item in validations if item["expression"] != "true"]
+    for validation in told:
+        for text in (validation["message"], validation.get("messageExpression", validation["message"])):
+            assert "restrictions." in text
+            assert "spec." in text or "serviceAnnotations" in text
+            assert "\n" not in text, "the API server would not use it"
+    (image,) = [item for item in told if "!has(object.spec.image)" in item["expression"]]
+    assert "add a prefix of it to restrictions.allowedImages" in image["message"]
+    (exposure,) = [item for item in told if "item.exposure" in item["expression"]]
+    assert "spec.listeners[' + string(item.name) + '].exposure: '" in exposure["messageExpression"]
+    (containers,) = [item for item in told if "'resources'" in item["expression"]]
+    assert "restrictions.podTemplate of the chart to Any" in containers["message"]
+
+
 def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Render) -> None:
     def expressions(name: str, *values: str) -> str:
         spec = policies(render(*values))[f"isthmus-release-isthmus-{name}"]["spec"]
