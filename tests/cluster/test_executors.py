@@ -327,6 +327,17 @@ def test_a_driver_changes_and_deletes_only_its_own_objects(driver: Driver) -> No
     for change in ({"name": "x-config"}, {"finalizers": ["example.com/never"]}):
         changed = {**own, "metadata": {**own["metadata"], **change}}
         place.refused(ACCOUNT, "name and labels begin with spark-, without finalizers", changed, uid)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": uid}
+    router = {"apiVersion": "isthmus.dev/v1alpha1", "kind": "Router", "name": "x", "uid": uid}
+    reflected = {"reflector.v1.k8s.emberstack.com/reflection-auto-enabled": "true"}
+    for word, change in (
+        ("have annotations that", {"annotations": reflected}),
+        ("belong to nothing but the pod", {"ownerReferences": [owner, router]}),
+        ("belong to nothing but the pod", {"ownerReferences": [{**owner, "uid": uid[::-1]}]}),
+    ):
+        place.refused(ACCOUNT, word, {**own, "metadata": {**own["metadata"], **change}}, uid)
+    plainly = {"annotations": {"prometheus.io/scrape": "false"}, "ownerReferences": [owner]}
+    place.create(ACCOUNT, {**own, "metadata": {**own["metadata"], **plainly}}, uid)
     place.kubectl("create", "--filename=-", input="\n---\n".join(map(json.dumps, (own, foreign))))
     for kind, name in (
         ("configmap", "spark-exec-2-conf-map"),

@@ -305,6 +305,18 @@ def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Ren
             assert f"isthmus-release-isthmus-{kept}" in found
 
 
+def test_annotations_and_owners_of_configmaps_of_drivers_are_bounded(render: Render) -> None:
+    """Other controllers act on annotations: they copy a ConfigMap into each namespace."""
+
+    def expressions(*values: str) -> str:
+        spec = policies(render(*values))["isthmus-release-isthmus-drivers"]["spec"]
+        return " ".join(item["expression"] for item in spec["validations"])
+
+    assert "object.metadata.annotations.all(key, !key.startsWith('isthmus.dev/') && (" in expressions()
+    assert "'example.com/'" in expressions("restrictions.allowedMetadata={example.com/}")
+    assert "owner.kind == 'Pod' && owner.uid == variables.driver" in expressions()
+
+
 def test_executors_are_compared_with_pods_that_the_operator_makes_for_drivers(render: Render) -> None:
     objects = render()
     name = "isthmus-release-isthmus-driver-pod"
