@@ -69,7 +69,7 @@ class NamespaceModel:
     secrets: Mapping[str, SecretView]
     profiles: Mapping[str, SslProfile] = field(default_factory=dict)
     invalid: tuple[InvalidManifest, ...] = ()
-    refused_ledgers: Mapping[str, str] = field(default_factory=dict)
+    refused_ledgers: Mapping[str, Problem] = field(default_factory=dict)
     """SslProfile to the reason why its ledger cannot be written."""
     withheld: frozenset[str] = frozenset()
     """Names of Secrets that exist, and which resources may not use."""
@@ -128,7 +128,7 @@ class NamespaceModel:
         return ("TooLarge", no_room(secret)) if secret in self.too_large else None
 
     def serving(
-        self, ledgers: Mapping[str, Ledger], refused: Mapping[str, str] = MappingProxyType({})
+        self, ledgers: Mapping[str, Ledger], refused: Mapping[str, Problem] = MappingProxyType({})
     ) -> NamespaceModel:
         """The same resources with these certificates of SslProfiles, and why the ledgers of others are not written."""
         return replace(self, ledgers=ledgers, refused_ledgers=refused)

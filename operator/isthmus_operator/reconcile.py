@@ -293,7 +293,7 @@ class Reconciliation:
         resources = store.resources(self._namespace)
         ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC), most)
         refused = {
-            name: item.problem.message
+            name: item.problem
             for name, item in self.profiles.items()
             if item.problem is not None and not item.problem.transient
         }

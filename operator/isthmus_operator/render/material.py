@@ -338,7 +338,7 @@ class Material:
             ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
             complaint = expired(name, self._model)
         else:
-            complaint = MaterialError("Pending", self._absence(name))
+            complaint = self._absence(name)
             delivered = delivered_ordinals(self._delivered, name)
             if delivered is None:
                 raise complaint
@@ -355,20 +355,22 @@ class Material:
         owner = _generation_name(name, ordinals.newest)
         return _Files(section_name(name), owner, _encoded(data), complaint, resource=name, ordinals=ordinals)
 
-    def _absence(self, profile: str) -> str:
+    def _absence(self, profile: str) -> MaterialError:
         """Why there is no certificate of `profile`."""
         if is_own(profile):
-            why = self._model.authority_problem or self._model.refused_ledgers.get(profile)
-            return "the namespace's own authority has not issued a certificate yet" + (
-                f": {why}" if why else ""
-            )
+            refused = self._model.refused_ledgers.get(profile)
+            if refused is not None and refused.reason == "ObjectConflict" and not self._model.authority_problem:
+                return MaterialError(refused.reason, refused.message)  # no certificate follows by itself
+            why = self._model.authority_problem or (refused.message if refused is not None else "")
+            text = "the namespace's own authority has not issued a certificate yet"
+            return MaterialError("Pending", f"{text}: {why}" if why else text)
         if profile in self._model.profiles:
-            return f'SslProfile "{profile}" has no certificates yet'
+            return MaterialError("Pending", f'SslProfile "{profile}" has no certificates yet')
         close = self._model.hints.nearest(
             profile, (name for name in self._model.profiles if not is_own(name))
         )
         hint = f' (did you mean "{close}"?)' if close is not None else ""
-        return f'SslProfile "{profile}" does not exist{hint}'
+        return MaterialError("Pending", f'SslProfile "{profile}" does not exist{hint}')
 
     def password(self, connector: str, secret: str, key: str) -> Used:
         """The file with a Connector's password. Raises MaterialError."""

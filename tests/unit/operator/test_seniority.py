@@ -64,10 +64,14 @@ class Namespace:
         for _ in range(3):
             await self._reconciliation.look(store_of(*resources, live=self.api.live()))
 
+    def configured(self, resource: Resource) -> dict[str, str]:
+        """The condition `Configured`."""
+        conditions = self.api.statuses[key_of(resource)]["conditions"]
+        return next(item for item in conditions if item["type"] == "Configured")
+
     def message(self, resource: Resource) -> str:
         """Of the condition `Configured`."""
-        conditions = self.api.statuses[key_of(resource)]["conditions"]
-        return next(str(item["message"]) for item in conditions if item["type"] == "Configured")
+        return self.configured(resource)["message"]
 
     def objects(self, resource: Resource) -> set[Identity]:
         """The objects that a resource controls."""
@@ -191,6 +195,18 @@ async def test_of_two_resources_that_are_seen_together_one_gets_the_object(
     namespace.restart()
     await namespace.reconcile(LOGS, HUB, pair.other, pair.one)
     assert namespace.blocked(pair.one, pair.other) == [loser]
+
+
+@pairs
+async def test_the_loser_is_not_told_to_wait(pair: Pair, namespace: Namespace) -> None:
+    """A gossip router was `Pending`, and its certificate "not issued yet", although nothing would ever change."""
+    await namespace.reconcile(HUB, LOGS, pair.one, pair.other)
+    (loser,) = namespace.blocked(pair.one, pair.other)
+    assert namespace.configured(loser)["reason"] in {
+        *("NameConflict", "ObjectConflict"),
+        *("ListenerConflict", "PortConflict"),
+    }
+    assert "yet" not in namespace.message(loser)
 
 
 async def test_the_loser_gets_the_object_when_the_winner_is_gone(namespace: Namespace) -> None:
