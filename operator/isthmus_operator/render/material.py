@@ -359,7 +359,11 @@ class Material:
         """Why there is no certificate of `profile`."""
         if is_own(profile):
             refused = self._model.refused_ledgers.get(profile)
-            if refused is not None and refused.reason == "ObjectConflict" and not self._model.authority_problem:
+            if (
+                refused is not None
+                and refused.reason == "ObjectConflict"
+                and not self._model.authority_problem
+            ):
                 return MaterialError(refused.reason, refused.message)  # no certificate follows by itself
             why = self._model.authority_problem or (refused.message if refused is not None else "")
             text = "the namespace's own authority has not issued a certificate yet"

@@ -207,11 +207,19 @@ class RouterSpec(Model):
             ),
         ),
         Rule(
-            "self.healthPort != 0 && (has(self.listeners) ? self.listeners.all(l, l.port != self.healthPort)"
-            " : !(self.healthPort in [5672, 45672, 55672]))",
-            "healthPort is the port of a listener",
+            "!has(self.listeners) || self.listeners.all(l, l.port != self.healthPort)",
+            "a listener has the port of healthPort (default: 9090); use another port, or set healthPort",
+            ".listeners",
+            lambda self: all(listener.port != self.health_port for listener in self.listeners or []),
+        ),
+        Rule(
+            "self.healthPort != 0 && (has(self.listeners) || !(self.healthPort in [5672, 45672, 55672]))",
+            "healthPort is the port of a listener that Routers have by default",
             ".healthPort",
-            lambda self: all(listener.port != self.health_port for listener in self.effective_listeners()),
+            lambda self: (
+                self.listeners is not None
+                or all(listener.port != self.health_port for listener in self.effective_listeners())
+            ),
         ),
         Rule(
             "!has(self.listeners) || self.listeners.all(a, self.listeners.all(b,"

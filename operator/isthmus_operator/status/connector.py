@@ -81,6 +81,8 @@ def open_connections(connector: Connector, source: RouterFacts | None) -> tuple[
     """How many connections are open, and a message for each one that is not."""
     opened, messages = 0, []
     names = _names(connector, source) if source is not None else []
+    stated = connector.spec.to.host
+    to = f" (spec.to: {stated}:{connector.spec.to.port})" if stated is not None else ""
     for pod in source.serving if source is not None else ():
         assert source is not None
         report = source.report(pod)
@@ -94,7 +96,8 @@ def open_connections(connector: Connector, source: RouterFacts | None) -> tuple[
             elif state.state == "open":
                 opened += 1
             else:
-                messages.append(f"{pod.name}: {state.state}{': ' + state.message if state.message else ''}")
+                why = f": {state.message}" if state.message else ""
+                messages.append(f"{pod.name}: {state.state}{why}{to}")
     return opened, list(dict.fromkeys(messages))
 
 

@@ -144,7 +144,9 @@ def test_the_container_is_away() -> None:
     status = world.status()
     assert verdicts(status)["Configured"] == ("True", "Applied")
     assert verdicts(status)["Matched"] == verdicts(status)["Ready"] == ("False", "NoContainer")
-    assert message(status) == 'Connector "broker": west-0: failed: connection refused'
+    assert message(status) == (
+        'Connector "broker": west-0: failed: connection refused (spec.to: mq.example:5672)'
+    )
 
 
 def test_a_connector_that_is_not_in_effect_says_why() -> None:

@@ -208,7 +208,7 @@ def test_one_closed_connection_of_two() -> None:
     status = world.connector("out")
     assert (status["openConnections"], status["connections"]) == (1, 2)
     assert verdicts(status)["Operational"] == ("False", "ConnectionsMissing")
-    assert "west-1: failed: wrong CA" in message(status, "Ready")
+    assert "west-1: failed: wrong CA (spec.to: peer.example:5000)" in message(status, "Ready")
 
 
 def test_a_configuration_on_its_way_and_one_that_is_refused() -> None:
