@@ -17,7 +17,7 @@ from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
 from .material import Material, MaterialError, OwnTls, certificates_digest, complaints
 from .podtemplate import overlaid
-from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
+from .workload import MOUNT, PRE_STOP_SECONDS, STARTUP_SECONDS, RenderSettings, pod_security
 
 Manifest = dict[str, Any]
 _TLS_OPTIONS = {
@@ -221,7 +221,7 @@ def _container(found: GossipRouter, content: Mapping[str, bytes], settings: Rend
             {"name": "gossip", "containerPort": spec.port, "protocol": "TCP"},
             {"name": "health", "containerPort": spec.health_port, "protocol": "TCP"},
         ],
-        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
+        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=STARTUP_SECONDS),
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},

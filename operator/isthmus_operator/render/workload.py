@@ -30,6 +30,8 @@ from .restrictions import SAFE, Restrictions
 MOUNT = "/etc/isthmus"
 USER = 10001
 """User and group of the images. The group can read the files with secrets, and nobody else can."""
+STARTUP_SECONDS = 300
+"""Time for a container to answer for the first time. On a node without processor time, a restart would only add load."""
 PRE_STOP_SECONDS = 2
 """Time for kube-proxy to take the pod out of its Services before the router stops accepting."""
 DRAIN_SECONDS = 10
@@ -153,7 +155,9 @@ def _container(router: Router, settings: RenderSettings) -> dict[str, Any]:
         "args": arguments,
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"name": "health", "containerPort": spec.health_port, "protocol": "TCP"}],
-        "startupProbe": _probe("/healthz", initialDelaySeconds=2, periodSeconds=1, failureThreshold=60),
+        "startupProbe": _probe(
+            "/healthz", initialDelaySeconds=2, periodSeconds=1, failureThreshold=STARTUP_SECONDS
+        ),
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},

@@ -169,6 +169,21 @@ def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
     }
 
 
+def test_pods_have_five_minutes_to_start() -> None:
+    """On a node without processor time the kubelet restarted routers again and again after 60 seconds."""
+    made = rendered(
+        router("west"), router("shop", mode="edge"), gossip_router("meet"), flow_log("log", "west")
+    )
+    every = (*made.routers.values(), *made.gossip_routers.values(), *made.flow_logs.values())
+    workloads = [
+        item for one in every for item in one.objects if item["kind"] in {"StatefulSet", "Deployment"}
+    ]
+    assert len(workloads) == 4
+    for item in workloads:
+        probe = item["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] == 300
+
+
 def test_the_grace_period_covers_the_drain() -> None:
     spec = pod(router("west"))
     pre_stop = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]

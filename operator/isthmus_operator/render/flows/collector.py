@@ -27,7 +27,7 @@ from ..ingress import health_rule
 from ..instances import Finding
 from ..material import Material, MaterialError, OwnTls, certificates_digest, complaints
 from ..podtemplate import overlaid
-from ..workload import MOUNT, RenderSettings
+from ..workload import MOUNT, STARTUP_SECONDS, RenderSettings
 from .listener import LISTENER, collectors_listener
 from .place import KEYS, Place, container_security, pod_security
 
@@ -299,7 +299,7 @@ def _template(
         "args": ["-c", f"{MOUNT}/{SETTINGS_FILE}"],
         "env": place.environment(flow_log_name(found.name)),
         "ports": [{"name": "health", "containerPort": spec.health_port, "protocol": "TCP"}],
-        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
+        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=STARTUP_SECONDS),
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
         "securityContext": container_security(),
