@@ -31,7 +31,7 @@ MOUNT = "/etc/isthmus"
 USER = 10001
 """User and group of the images. The group can read the files with secrets, and nobody else can."""
 STARTUP_SECONDS = 300
-"""Time for a container to answer for the first time. On a node without processor time, a restart would only add load."""
+"""Time for a container to answer for the first time. On a node without processor time, a restart only adds load."""
 PRE_STOP_SECONDS = 2
 """Time for kube-proxy to take the pod out of its Services before the router stops accepting."""
 DRAIN_SECONDS = 10
