@@ -11,7 +11,13 @@ from tests.unit.operator.test_refused_statuses import World
 
 from isthmus_operator import reconcile
 from isthmus_operator.contests import MOST_CHANGES, PERIOD_SECONDS
-from isthmus_operator.dampening import MAX_DETAILS_PAUSE_SECONDS, MAX_PAUSE_SECONDS, MOST_DETAILS, Dampening
+from isthmus_operator.dampening import (
+    MAX_DETAILS_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
+    MAX_RETURN_PAUSE_SECONDS,
+    MOST_DETAILS,
+    Dampening,
+)
 
 LOOK_SECONDS = 3.0
 UP, DOWN, HALF = ("True", "ConnectionsOpen"), ("False", "NoConnection"), ("False", "ConnectionsMissing")
@@ -92,10 +98,10 @@ async def test_a_condition_that_comes_and_goes_is_written_less_and_less_often(
     changes = cycle(states)
     ten_minutes = int(600 / LOOK_SECONDS)
     await flapping.tell(*islice(changes, ten_minutes))
-    assert await flapping.tell(*islice(changes, ten_minutes)) <= 3 * (600 / MAX_PAUSE_SECONDS + 1)
+    assert await flapping.tell(*islice(changes, ten_minutes)) <= 3 * (600 / MAX_RETURN_PAUSE_SECONDS + 1)
     for item in states:
         before = flapping.writes
-        flapping.world.now += MAX_PAUSE_SECONDS
+        flapping.world.now += MAX_RETURN_PAUSE_SECONDS
         await flapping.tell(item, item)
         assert flapping.stored == item
         assert flapping.writes <= before + 1
@@ -110,7 +116,8 @@ async def test_the_first_changes_are_written_at_once(flapping: Flapping) -> None
 async def test_the_loss_is_written_at_once_and_the_return_when_the_pause_ends(flapping: Flapping) -> None:
     for _ in range(40):
         await flapping.tell(status(DOWN), status(UP, 2))
-    flapping.world.now += MAX_PAUSE_SECONDS
+    await flapping.tell(status(DOWN))
+    flapping.world.now += MAX_RETURN_PAUSE_SECONDS
     assert await flapping.tell(status(UP, 2)) == 1
     assert await flapping.tell(status(DOWN)) == 1
     flapping.told = status(UP, 2)
@@ -118,12 +125,12 @@ async def test_the_loss_is_written_at_once_and_the_return_when_the_pause_ends(fl
     due = await flapping.world.look()
     while not is_good(flapping.stored):
         assert due is not None
-        assert 0 < due <= MAX_PAUSE_SECONDS
+        assert 0 < due <= MAX_RETURN_PAUSE_SECONDS
         flapping.world.now += due
         waited += due
         due = await flapping.world.look()
-    assert MAX_PAUSE_SECONDS - 3 * LOOK_SECONDS < waited <= MAX_PAUSE_SECONDS
-    flapping.world.now += PERIOD_SECONDS + MAX_PAUSE_SECONDS
+    assert MAX_RETURN_PAUSE_SECONDS - 3 * LOOK_SECONDS < waited <= MAX_RETURN_PAUSE_SECONDS
+    flapping.world.now += PERIOD_SECONDS + MAX_RETURN_PAUSE_SECONDS
     for item in (status(DOWN), status(UP, 2)):
         assert await flapping.tell(item) == 1, "after a quiet time, it begins again"
 
