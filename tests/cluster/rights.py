@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ ASKED = ("bind", "drive")
 ASKED_ABOUT = "/finalizers"
 """Ending of resources of such rights."""
 FORBIDDEN = 403
-RESTORED = timedelta(seconds=10)
-"""After a binding was made again, the API server may not have heard of it for so long."""
+MARGIN = timedelta(seconds=10)
+"""The API server may hear of a binding that was made so much later. And of two requests at the same time, such as the
+deletion of a namespace and a watch, the log may have the later one first."""
+_NEVER = datetime.max.replace(tzinfo=UTC)
 _ALLOWED = re.compile(
     r'RBAC: allowed by (?P<binding>\w+) "(?P<name>[^"/]*)(/(?P<place>[^"]*))?" of (?P<kind>\w+) "(?P<role>[^"]*)"'
 )
@@ -91,8 +93,8 @@ class _Bindings:
     def __init__(self) -> None:
         self._allowed: dict[str, set[tuple[str | None, str]]] = {}
         """To each account, the namespaces (None: all) in which objects of these names have given it rights."""
-        self._gone: dict[str, datetime | None] = {}
-        """To each of these objects that was deleted: when it was made again, if it was."""
+        self._gone: dict[str, list[tuple[datetime, datetime]]] = {}
+        """To each of these objects that was deleted: from when to when it was not there, each time."""
 
     def have_allowed(self, account: str, found: re.Match[str]) -> None:
         place = found["place"]
@@ -109,22 +111,29 @@ class _Bindings:
         place = about.get("namespace")
         name = _name(kind, about.get("name", ""), place)
         if event["verb"] == "create" and name in self._gone:
-            self._gone[name] = _time(event)
+            began, _ = self._gone[name][-1]
+            self._gone[name][-1] = began, _time(event) + MARGIN
         elif event["verb"] == "delete":
-            self._gone[name] = None
+            self._deleted(name, event)
         elif event["verb"] == "deletecollection":
             known = {item for items in self._allowed.values() for where, item in items if where == place}
-            self._gone |= {item: None for item in known if item.startswith(f"{kind} ")}
+            for item in known:
+                if item.startswith(f"{kind} "):
+                    self._deleted(item, event)
+
+    def _deleted(self, name: str, event: Event) -> None:
+        self._gone.setdefault(name, []).append((_time(event), _NEVER))
 
     def withdrawn(self, event: Event) -> bool:
-        """Whether a request may be forbidden because what gave its account the right had been deleted."""
+        """Whether a request may be forbidden because what gave its account the right had been deleted. To be asked when
+        all requests are known."""
         place, account = event["objectRef"].get("namespace"), event["user"]["username"]
-        for where, name in self._allowed.get(account, ()):
-            if where in {None, place} and name in self._gone:
-                restored = self._gone[name]
-                if restored is None or _time(event) < restored + RESTORED:
-                    return True
-        return False
+        return any(
+            began - MARGIN <= _time(event) < end
+            for where, name in self._allowed.get(account, ())
+            if where in {None, place}
+            for began, end in self._gone.get(name, ())
+        )
 
 
 def _name(kind: str, name: str, namespace: str | None) -> str:
@@ -139,6 +148,7 @@ def findings(events: Iterable[Event]) -> Findings:
     """Rights that requests of service accounts have used, and requests of operators and drivers that were forbidden
     although nobody had deleted the role or its binding."""
     found, bindings = Findings(), _Bindings()
+    refused: list[tuple[Event, str]] = []
     for event in sorted(events, key=lambda item: str(item["requestReceivedTimestamp"])):
         about = event.get("objectRef")
         if about is None:
@@ -151,14 +161,11 @@ def findings(events: Iterable[Event]) -> Findings:
             bindings.have_allowed(account, allowed)
             if event.get("responseStatus", {}).get("code") != FORBIDDEN:
                 found.used.add(Right(allowed["role"], about.get("apiGroup", ""), resource, event["verb"]))
-        elif (
-            notes.get("authorization.k8s.io/decision") == "forbid"
-            and _OURS.fullmatch(account)
-            and not bindings.withdrawn(event)
-        ):
+        elif notes.get("authorization.k8s.io/decision") == "forbid" and _OURS.fullmatch(account):
             what = " ".join(filter(None, (event["verb"], resource, about.get("name"))))
             where = about.get("namespace", "all namespaces")
-            found.forbidden.append(f"{event['requestReceivedTimestamp']} {account}: {what} in {where}")
+            refused.append((event, f"{event['requestReceivedTimestamp']} {account}: {what} in {where}"))
+    found.forbidden += [text for event, text in refused if not bindings.withdrawn(event)]
     return found
 
 
