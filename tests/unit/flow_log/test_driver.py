@@ -7,7 +7,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -131,11 +131,14 @@ def test_names_of_metrics_have_units_and_bounded_labels() -> None:
 
 
 def collector_of(
-    session: Session, assembly: Assembly, is_full: Callable[[], bool] = lambda: False
+    session: Session,
+    assembly: Assembly,
+    is_full: Callable[[], bool] = lambda: False,
+    hosts: Sequence[str] = ("localhost",),
 ) -> amqp.Collector:
     """One that is not connected and writes nothing."""
     return amqp.Collector(
-        parse({"hosts": ["localhost"], "log": "/nowhere"}),
+        parse({"hosts": list(hosts), "log": "/nowhere"}),
         session,
         assembly,
         Metrics(),
@@ -143,6 +146,18 @@ def collector_of(
         has_room=lambda: True,
         is_full=is_full,
     )
+
+
+@contextlib.contextmanager
+def running(*hosts: str) -> Iterator[amqp.Collector]:
+    """A collector that runs until the end of the block, and then ends."""
+    collector = collector_of(Session(), Assembly(), hosts=hosts)
+    thread = threading.Thread(target=collector.run, daemon=True)
+    thread.start()
+    yield collector
+    collector.stopping = True
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_records_for_which_there_was_credit_are_refused_when_the_queue_is_full() -> None:
@@ -187,27 +202,13 @@ def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(amqp, name, seconds)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
-        settings = parse({"hosts": [f"127.0.0.1:{silent.getsockname()[1]}"], "log": "/nowhere"})
-        collector = amqp.Collector(
-            settings,
-            Session(),
-            Assembly(),
-            Metrics(),
-            put=lambda rows, now, octets: None,
-            has_room=lambda: True,
-            is_full=lambda: False,
-        )
-        thread = threading.Thread(target=collector.run, daemon=True)
-        thread.start()
-        for _ in range(3):
-            with silent.accept()[0] as connection:
-                connection.settimeout(5)  # sooner than idle connections end by themselves
-                while connection.recv(1000):
-                    pass
-        assert collector.trouble == "no answer within 0.1 s"
-        collector.stopping = True
-        thread.join(20)
-        assert not thread.is_alive()
+        with running(f"127.0.0.1:{silent.getsockname()[1]}") as collector:
+            for _ in range(3):
+                with silent.accept()[0] as connection:
+                    connection.settimeout(5)  # sooner than idle connections end by themselves
+                    while connection.recv(1000):
+                        pass
+            assert collector.trouble == "no answer within 0.1 s"
 
 
 def test_a_host_that_cannot_be_looked_up_or_has_an_address_without_a_route_is_left_for_another_one(
@@ -231,22 +232,8 @@ def test_a_host_that_cannot_be_looked_up_or_has_an_address_without_a_route_is_le
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(20)
-        hosts = ["unknown.test", "halves.test", f"127.0.0.1:{other.getsockname()[1]}"]
-        collector = amqp.Collector(
-            parse({"hosts": hosts, "log": "/nowhere"}),
-            Session(),
-            Assembly(),
-            Metrics(),
-            put=lambda rows, now, octets: None,
-            has_room=lambda: True,
-            is_full=lambda: False,
-        )
-        thread = threading.Thread(target=collector.run, daemon=True)
-        thread.start()
-        other.accept()[0].close()
-        collector.stopping = True
-        thread.join(20)
-        assert not thread.is_alive()
+        with running("unknown.test", "halves.test", f"127.0.0.1:{other.getsockname()[1]}"):
+            other.accept()[0].close()
 
 
 def test_an_event_of_what_the_engine_has_freed_ends_all_connections_with_few_lines(
