@@ -100,9 +100,8 @@ class Watchdog:
             except ApiError as error:
                 if (error.status != 403 and error.status < 500) or namespace is None:
                     raise
-                logger.warning(
-                    "watchdog: namespace %s: %s", namespace, error
-                )  # it concerns this namespace alone
+                # It concerns this namespace alone.
+                logger.warning("watchdog: namespace %s: %s", namespace, error)
         watched: dict[tuple[str, str], str] = {}
         unlisted: set[Place] = set()
         for namespace in store.namespaces():

@@ -366,7 +366,7 @@ def test_a_router_that_does_not_keep_to_amqp_is_left_for_another_one(
 def test_a_router_with_a_revoked_certificate_cannot_stay_by_not_answering(
     collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """It sent records for as long as it liked, which got into the log."""
+    """Before, the log had its records also after the revocation."""
     authority = Authority(tmp_path_factory.mktemp("certificates"), "network")
     server = authority.issue("server", "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -13,7 +13,7 @@ BODY = b"\x00\x53\x75\xa0\x05reply"
 
 
 def test_nobody_else_receives_from_them(either_kernel: Callable[[], Routers]) -> None:
-    """Whoever did so took every second reply."""
+    """Before, anybody who attached to such an address received every second reply."""
     router = either_kernel().start("A")
     clients = Clients()
     victim = clients.connect(router.port)

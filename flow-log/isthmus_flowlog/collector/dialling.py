@@ -15,7 +15,7 @@ class Dialling(IOHandler):
     """To be the global handler of a container."""
 
     def __init__(self, failed: Callable[[Any, str], None]) -> None:
-        """`failed` is told of a connection that does not come about, and why."""
+        """`failed` is called with a connection that cannot be made, and the reason."""
         super().__init__()
         self._failed = failed
 

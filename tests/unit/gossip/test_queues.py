@@ -149,7 +149,7 @@ TAKE = st.integers(1, 40 * LEAST_COST)
 
 @given(st.lists(PUT | TAKE, max_size=50))
 def test_any_senders(steps: list[tuple[str, int, int] | int]) -> None:
-    """Compared with a list of each sender. Whoever has messages all the time has as much as any other one."""
+    """The model has a list for each sender. Senders that always have messages get equal parts."""
     queue, model = Queue(MOST), {sender: list[Message]() for sender in SENDERS}
     held = set[str]()
     had, since = Counter[str](), dict[str, Counter[str]]()
