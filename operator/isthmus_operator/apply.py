@@ -286,6 +286,9 @@ class Applier:
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
+        self._settled: dict[Identity, tuple[Manifest, tuple[str, str]]] = {}
+        """Live objects that were found to be as they should be, with the owner's uid and the hash. A watched object
+        never changes: each version is another one."""
         self._answers: dict[Identity, Manifest] = {}
         """What the API server has answered to a write, as long as the watched objects are older."""
 
@@ -307,6 +310,7 @@ class Applier:
         alive = {item["metadata"]["uid"] for item in live.values()}
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
         self._leftovers.retain(alive)
+        self._settled = {key: item for key, item in self._settled.items() if live.get(key) is item[0]}
         if self._held or self._contests or self._made:
             keys = {*live, *map(identity, desired)}
             self._held.retain(keys)
@@ -380,10 +384,15 @@ class Applier:
 
     async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> bool:
         """Makes the object what it should be. Returns whether pods of `owner` may refer to its name."""
-        key = identity(desired)
+        key, content = identity(desired), (_owner_uid(desired), _applied_hash(desired))
         try:
+            watched = live
             live = await self._judged(owner, key, live)
-            settled = self._is_settled(desired, live)
+            known = self._settled.get(key)
+            settled = known is not None and known[0] is live and known[1] == content
+            settled = settled or self._is_settled(desired, live)
+            if settled and live is not None and live is watched:  # one that was read may be large
+                self._settled[key] = live, content
             if not settled and live is not None and is_digested(live):
                 live = await self._judged(owner, key, None)
                 settled = self._is_settled(desired, live)
@@ -404,7 +413,6 @@ class Applier:
         if self._contests.holds(key):
             outcome.problems.append(_contested(key))
             return usable
-        content = _owner_uid(desired), _applied_hash(desired)
         refused = self._held.refusal(key, content)
         if refused is not None:
             outcome.problems.append(_unwritten(key, refused))

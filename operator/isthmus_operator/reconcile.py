@@ -5,7 +5,6 @@ Level-based: nothing here depends on what has changed. `workers.py` decides when
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from .kubelet import ConfigSync, Receiver
 from .model import NamespaceModel, Problem
 from .names import base_name
 from .observe import Observer, Target
+from .pieces import gathered, paced, results
 from .render import LargeError, RenderSettings
 from .rendering import Rendering
 from .resources import API_VERSION
@@ -184,8 +184,8 @@ class Reconciliation:
         outcomes = await self._converge(rendering, live)
         live = self._applier.answered(live)
         pods = store.pod_views(self._namespace)
+        children = await in_thread(self._namespace, by_controller, live.values())
         all_pods = store.pods_of(self._namespace)
-        children = by_controller(live.values())
         by_router = _by_router(model, pods, children)
         gossip = gossip_facts(model, children, all_pods)
         self._observe(model, by_router, all_pods, gossip)
@@ -204,7 +204,7 @@ class Reconciliation:
                 for router in model.routers.values()
             },
         )
-        flows = flow_facts(model, live, all_pods, outcomes, observations)
+        flows = await in_thread(self._namespace, flow_facts, model, live, all_pods, outcomes, observations)
         failures = await self._creation_failures(facts, gossip, flows)
         self._flows = flows.explained(failures)
         self._gossip = {
@@ -346,29 +346,28 @@ class Reconciliation:
     ) -> dict[tuple[str, str], Outcome]:
         """By kind and name of the resource that has the objects."""
         desired = (item for _, objects in rendering.desired.values() for item in objects)
-        self._applier.retain(live, desired)
+        await in_thread(self._namespace, self._applier.retain, live, desired)
         wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
-        children = by_controller(live.values())
-        outcomes = await asyncio.gather(
-            *(
-                self._applier.converge(
-                    owner,
-                    objects,
-                    live,
-                    children.get(owner.metadata.uid, ()),
-                    claims_beside(owner, rendering.model),
-                )
-                for owner, objects in wanted.values()
+        children = await in_thread(self._namespace, by_controller, live.values())
+        done = await gathered(
+            self._applier.converge(
+                owner,
+                objects,
+                live,
+                children.get(owner.metadata.uid, ()),
+                claims_beside(owner, rendering.model),
             )
+            for owner, objects in wanted.values()
         )
+        outcomes = list(results(done))
         for key, outcome in zip(wanted, outcomes, strict=True):
             outcome.problems += self._renewals.get(key, ())
         names = {key: f"{key[0].lower()} {key[1]}" for key in wanted}
         self._problems = {name: self._problems[name] for name in names.values() if name in self._problems}
-        for key, outcome in zip(wanted, outcomes, strict=True):
+        async for key, outcome in paced(zip(wanted, outcomes, strict=True)):
             name = names[key]
-            for action, done in (("apply", outcome.applied), ("delete", outcome.deleted)):
-                for kind, object_name in done:
+            for action, written in (("apply", outcome.applied), ("delete", outcome.deleted)):
+                for kind, object_name in written:
                     metrics.WRITES.labels(kind, action).inc()
                     logger.info("%s: %s %s %s", name, action, kind, object_name)
             messages = [problem.message for problem in outcome.problems]
@@ -420,7 +419,7 @@ class Reconciliation:
         self._sync.forget(pods)
         receivers: list[Receiver] = [item for item in routers if not item.router.metadata.paused]
         receivers += [item for item in others if not item.resource.metadata.paused]
-        for item in receivers:
+        async for item in paced(receivers):
             for pod, marks in list(self._sync.touches(item)):
                 patch = {"metadata": {"annotations": dict(marks), "uid": pod.uid}}
                 try:
@@ -447,23 +446,27 @@ class Reconciliation:
             if item.certificate_user(rendering.rendered).unheard
         }
         unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
-        for manifest in manifests.values():
-            self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
-        heard = [
-            manifest
-            for key, manifest in manifests.items()
-            if key not in unheard or not self._status(manifest)
-        ]
+        heard = []
+        async for key, manifest in paced(manifests.items()):
+            status = self._status(manifest)
+            self._announcer.meet(manifest["metadata"]["uid"], status)
+            if key not in unheard or not status:
+                heard.append(manifest)
         # What a tenant has created, and what its pods answer, decides how long this takes.
         statuses = await in_thread(self._namespace, self._changed_statuses, heard, rendering, facts)
-        written = await asyncio.gather(
-            *(self._write_status(manifest, status) for manifest, status in statuses), return_exceptions=True
-        )
-        self.readiness = Counter(
-            (manifest["kind"], readiness(self._status(manifest))) for manifest in manifests.values()
-        )
+        written = await gathered(self._write_status(manifest, status) for manifest, status in statuses)
+        counts: Counter[tuple[str, str]] = Counter()
+        async for manifest in paced(manifests.values()):
+            counts[manifest["kind"], readiness(self._status(manifest))] += 1
+        self.readiness = counts
         await self._announce(manifests.values())
-        alive = {manifest["metadata"]["uid"] for manifest in manifests.values()}
+        await in_thread(self._namespace, self._retain, manifests.values())
+        for _ in results(written):  # only now, as it must not keep the others from their Events
+            pass
+
+    def _retain(self, manifests: Iterable[Manifest]) -> None:
+        """Forgets resources other than these."""
+        alive = {manifest["metadata"]["uid"] for manifest in manifests}
         self._announcer.retain(alive)
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
@@ -472,9 +475,6 @@ class Reconciliation:
         self._contests.retain(alive)
         self._dampening.retain(alive)
         self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
-        for error in written:  # only now, as it must not keep the others from their Events
-            if isinstance(error, BaseException):
-                raise error
 
     def _changed_statuses(
         self, manifests: Iterable[Manifest], rendering: Rendering, facts: Mapping[str, RouterFacts]
@@ -676,7 +676,7 @@ class Reconciliation:
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news, as far as the namespace may post so many."""
         posts, excess = [], 0
-        for manifest in manifests:
+        async for manifest in paced(manifests):
             metadata = manifest["metadata"]
             if metadata.get("deletionTimestamp") is not None:
                 continue
@@ -695,12 +695,11 @@ class Reconciliation:
                 "%d Events in namespace %s are too many and are not posted", excess, self._namespace
             )
         cluster, instance = self._operator.cluster, self._operator.instance
-        await asyncio.gather(
-            *(
-                events.post(cluster, manifest, note, _timestamp(micro=True), instance)
-                for manifest, note in posts
-            )
+        posted = await gathered(
+            events.post(cluster, manifest, note, _timestamp(micro=True), instance) for manifest, note in posts
         )
+        for _ in results(posted):
+            pass
 
 
 def _unheard(rendering: Rendering, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:

@@ -31,6 +31,7 @@ from ..names import (
     failure,
     ledger_secret,
 )
+from ..pieces import paced
 from ..render.material import Delivered
 from ..render.sizes import CONTENT_COPIES, GROWTH, LargeError
 from ..resources import SslProfile
@@ -151,7 +152,7 @@ class Keeper:
 
     async def retire(self, usages: Mapping[str, Usage], now: datetime) -> None:
         """Goes on from what the routers use now; `usages` is by profile."""
-        for name, usage in usages.items():
+        async for name, usage in paced(usages.items()):
             item = replace(self.facts[name], usage=usage)
             ledger, profile = item.ledger, item.profile
             if ledger is not None and item.problem is None:
