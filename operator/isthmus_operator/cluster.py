@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ REQUEST_TIMEOUT_SECONDS = 20.0
 MAX_MESSAGE = 2_000
 """Characters of the message of an error: the API server repeats invalid values, which a tenant may have chosen."""
 _APPLY = "application/apply-patch+yaml"
-_NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
 MAX_PARALLEL_PER_NAMESPACE = 8
@@ -373,9 +371,10 @@ class Cluster:
 
 def _yaml(value: Any) -> str:
     """`value` as YAML, in printable ASCII. JSON has two escapes for a character beyond the first 65,536, which the API
-    server refuses in YAML."""
+    server refuses in YAML; those of Python are those of YAML. A tenant decides how many there are, so no function of
+    Python is called for each."""
     text = json.dumps(value, ensure_ascii=False)
-    return _NOT_ASCII.sub(lambda found: f"\\U{ord(found[0]):08x}", text)
+    return text.encode("ascii", "backslashreplace").decode().replace("\x7f", r"\x7f")
 
 
 def _is_other_uid(status: int, content: Manifest) -> bool:
