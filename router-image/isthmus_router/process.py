@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from isthmus_router import totals
 from isthmus_router.amqp.driver import Driver
@@ -125,7 +126,10 @@ class RouterProcess:
         self.edge_link_routes = EdgeLinkRoutes(self.core, self.link_routing, self._call_later)
         if self.edge is not None:
             self.edge.proxy.on_uplink = self.edge_link_routes.use
-        self.policy.rights_changed = RightsReview(self.link_routing).examine
+        link_routes = RightsReview(self.link_routing)
+        self.policy.rights_changed = lambda connection: chain(
+            link_routes.examine(connection), self.auto_links.examine(connection)
+        )
         self.link_routing.configure(configuration.link_routes)
         for _ in self._configure_addresses():
             pass  # there are no addresses yet

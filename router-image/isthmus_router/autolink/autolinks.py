@@ -22,11 +22,14 @@ from itertools import chain
 from isthmus_router.autolink.turns import Turns
 from isthmus_router.config.model import AutoLinkConfig
 from isthmus_router.config.model import Direction as ConfiguredDirection
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
+from isthmus_router.policy.denied import detach_denied
+from isthmus_router.policy.grant import Grant
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -35,6 +38,8 @@ LAST_RETRY_SECONDS = 30.0
 PROVEN_SECONDS = 10.0
 """A link that stayed attached this long was a success; one that is detached sooner adds to the delay."""
 DETACHED = "detached by the container without a reason"
+
+NOT_ALLOWED = Condition(UNAUTHORIZED, "this user may not have the auto-link any more")
 
 
 class State(StrEnum):
@@ -71,6 +76,19 @@ class AutoLink:
     config: AutoLinkConfig
     phase: int
     attachments: dict[Connection, Attachment] = field(default_factory=dict)
+
+    def is_allowed(self, connection: Connection) -> bool:
+        """Whether the policy allows the container to have the link.
+
+        It does where the configuration names the connector or listener alone. Nobody verifies container ids, so a
+        container chosen by its id has only links to addresses that it may use itself, if it has a policy.
+        """
+        grant: Grant | None = connection.grant
+        if self.config.container_id is None or grant is None:
+            return True
+        return grant.may_have_auto_link(
+            self.config.address, incoming=self.config.direction is ConfiguredDirection.IN
+        )
 
     @property
     def state(self) -> State:
@@ -153,10 +171,31 @@ class AutoLinks:
         attachments, auto_link.attachments = auto_link.attachments, {}
         for connection, attachment in attachments.items():
             self._containers[connection].attachments.pop(auto_link, None)
-            link, attachment.link = attachment.link, None
+            link = self._release(attachment)
             if link is not None:
-                del self._by_link[link]
                 self.core.port.detach_link(link)
+
+    def _release(self, attachment: Attachment) -> Link | None:
+        """Give up an attachment, and return the link to be detached, if there is one."""
+        link, attachment.link = attachment.link, None
+        if link is not None:
+            del self._by_link[link]
+        return link
+
+    def examine(self, connection: Connection) -> Iterator[None]:
+        """The steps to be taken when the rights of a container have changed, or may have."""
+        container = self._containers.get(connection)
+        if container is None:
+            return
+        for auto_link, attachment in list(container.attachments.items()):
+            if self._is_current(attachment) and not auto_link.is_allowed(connection):
+                del container.attachments[auto_link], auto_link.attachments[connection]
+                link = self._release(attachment)
+                if link is not None:
+                    detach_denied(self.core.port, link, connection.grant, NOT_ALLOWED)
+            yield
+        if self._containers.get(connection) is container:
+            self._attach_missing(container)
 
     def _attach_missing(self, container: Container) -> None:
         """Attach, in turn, the auto-links that belong on a connection and are not there."""
@@ -177,11 +216,16 @@ class AutoLinks:
                 self._attach(attachment)
                 return True
         for auto_link in container.missing:
-            if auto_link not in container.attachments:
-                attachment = Attachment(auto_link, connection)
+            if auto_link in container.attachments:
+                continue
+            attachment = Attachment(auto_link, connection)
+            if auto_link.is_allowed(connection):
                 container.attachments[auto_link] = auto_link.attachments[connection] = attachment
                 self._attach(attachment)
-                return True
+            else:
+                fields = {**_described(attachment), "event": "auto_link.withheld", "user": connection.user}
+                log.warning("auto-link withheld", extra=fields)
+            return True
         return False
 
     # Attaching

@@ -33,6 +33,7 @@ from isthmus_router.linkroute.table import (
     Declaration,
     LinkRoute,
     LinkRouteTable,
+    pattern_of,
     prefix_pattern,
 )
 
@@ -427,7 +428,7 @@ class LinkRouting:
 
     # Observer of the core
 
-    def _declared(self, connection: Connection) -> list[Declaration]:
+    def declared(self, connection: Connection) -> list[Declaration]:
         """The sections that name a container, or its connector or listener."""
         return [
             *self._by_connection.get(connection.endpoint, ()),
@@ -435,22 +436,43 @@ class LinkRouting:
         ]
 
     def _serve(self, connection: Connection) -> None:
-        begin(self.core.port.work, self._serve_each(connection, self._declared(connection)), FEW)
+        at_once = FEW if connection.grant is None else 1
+        begin(self.core.port.work, self._serve_each(connection, self.declared(connection)), at_once)
 
     def _serve_each(self, connection: Connection, declared: list[Declaration]) -> Iterator[None]:
         for declaration in declared:
-            if connection not in self._containers:
-                return
-            missing = connection not in declaration.destinations and declaration.takes(connection)
-            if missing and not declaration.is_removed:
-                declaration.serve(connection)
-                self._changed(declaration)
+            self.serve(connection, declaration)
             yield
+
+    def serve(self, connection: Connection, declaration: Declaration) -> None:
+        """Have the container take links of a section that names it, if it does not yet, and may."""
+        if connection not in self._containers or connection in declaration.destinations:
+            return
+        if not declaration.takes(connection) or declaration.is_removed:
+            return
+        if declaration.is_allowed(connection):
+            declaration.serve(connection)
+            self._changed(declaration)
+        else:
+            log.warning(
+                "link route withheld",
+                extra={
+                    "event": "link_route.withheld",
+                    "connection": connection.id,
+                    "user": connection.user,
+                    "container": connection.container,
+                    "pattern": pattern_of(declaration.routes[0].key)[:SHOWN],
+                },
+            )
+
+    def leave(self, connection: Connection, declaration: Declaration) -> None:
+        """The container takes no further links of a section."""
+        if declaration.leave(connection):
+            self._changed(declaration)
 
     def _leave_each(self, connection: Connection, declared: list[Declaration]) -> Iterator[None]:
         for declaration in declared:
-            if declaration.leave(connection):
-                self._changed(declaration)
+            self.leave(connection, declaration)
             yield
 
     def connection_opened(self, connection: Connection) -> None:
@@ -464,7 +486,7 @@ class LinkRouting:
         self.made.connection_closed(connection)
         if connection in self._containers:
             del self._containers[connection]
-            begin(self.core.port.work, self._leave_each(connection, self._declared(connection)), FEW)
+            begin(self.core.port.work, self._leave_each(connection, self.declared(connection)), FEW)
 
     def link_unbound(self, link: Link) -> None:
         """A half of a routed link is gone, after both ends have detached it or without."""

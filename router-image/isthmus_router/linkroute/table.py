@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, normalise
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.patterns import MANY, ONE, PatternTree, normal_pattern
+from isthmus_router.core.patterns import MANY, ONE, PatternTree, TooManyPatternsError, normal_pattern
 from isthmus_router.core.terms import Direction
+from isthmus_router.policy.grant import Grant
 
 SHOWN = 200
 """Characters of an address that a peer asked for."""
@@ -85,6 +86,22 @@ class Declaration:
             and self.container_id in (None, connection.container)
             and (self.connection_name is not None or self.container_id is not None)
         )
+
+    def is_allowed(self, connection: Connection) -> bool:
+        """Whether the policy allows the container to have the links.
+
+        It does where the configuration names the connector or listener alone. Nobody verifies container ids, so a
+        container chosen by its id has only links to addresses that it may use itself, if it has a policy.
+        """
+        grant: Grant | None = connection.grant
+        if self.container_id is None or grant is None:
+            return True
+        try:
+            return all(
+                grant.covers(pattern_of(route.key), route.direction is Direction.IN) for route in self.routes
+            )
+        except TooManyPatternsError:
+            return False
 
     def outside(self, address: str) -> str:
         """What the container calls `address`."""

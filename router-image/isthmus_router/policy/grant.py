@@ -61,13 +61,27 @@ class Grant:
         return self._settings.allow_admin_status_update
 
     def may_take_links(self, pattern: str, incoming: bool) -> bool:
-        """Whether links to addresses of a pattern may be routed to it: it gets, or gives, what they carry.
+        """Whether the peer may create a link route of a pattern for itself. `incoming`: links of senders.
 
-        `incoming`: links of senders. It must be allowed to receive from, or send to, all such addresses itself. Raises
-        TooManyPatternsError where that would take too long to find out.
+        Raises TooManyPatternsError where that would take too long to find out.
         """
-        mine = self.sources if incoming else self.targets
-        return self._settings.allow_dynamic_link_routes and mine.covers(pattern)
+        return self._settings.allow_dynamic_link_routes and self.covers(pattern, incoming)
+
+    def covers(self, pattern: str, incoming: bool) -> bool:
+        """Whether the peer may itself use what links to the addresses of a pattern carry.
+
+        `incoming`: links of senders, from whose addresses it must be allowed to receive. To the addresses of links of
+        receivers it must be allowed to send. Raises TooManyPatternsError where that would take too long to find out.
+        """
+        return (self.sources if incoming else self.targets).covers(pattern)
+
+    def may_have_auto_link(self, address: str | None, incoming: bool) -> bool:
+        """Whether the peer may itself send to, or receive from, the address of an auto-link; None: any address.
+
+        `incoming`: the peer sends.
+        """
+        mine = self.targets if incoming else self.sources
+        return mine.everything if address is None else mine.allows(address)
 
     def may_be_answered_at(self, address: str) -> bool:
         """Whether the router sends responses of management to `address` for it: it could send there itself."""
