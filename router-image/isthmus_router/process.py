@@ -288,12 +288,10 @@ class RouterProcess:
         refusal = self.link_routing.made.make(connection, row.name, row.pattern, direction)
         if refusal is not None:
             raise ActionRefusedError(refusal.description)
-        self.driver.flush()
 
     def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
         """A container takes no more links."""
         self.link_routing.made.unmake(self.core.connections[row.connection_id], row.name)
-        self.driver.flush()
 
     def apply(self, configuration: Configuration, changes: Changes) -> None:
         """Management changed an entity: take the configuration that results over."""

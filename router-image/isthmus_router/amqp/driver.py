@@ -113,6 +113,8 @@ class Driver:
         """Lists that have changed since the start, by sslProfile."""
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
+        self._is_dealing = False
+        """Events are dealt with: whoever flushes is called by their handlers."""
         core.attach_port(self)
         loop.add_reader(self.poller.fileno(), self.turn)
         loop.call_later(1.0, self._second_passed)
@@ -203,12 +205,12 @@ class Driver:
             self._read_clock()
             self._turn_ends = 0.0
             left = len(self._unfinished)
-            if self.poller.read(self.turn_seconds):
+            if self._while_dealing(partial(self.poller.read, self.turn_seconds)):
                 self.flush()
             elif not left:
                 return
             if left:
-                self._go_on(left)
+                self._while_dealing(partial(self._go_on, left))
                 self.flush()
             if self._unfinished or time.monotonic() - begun >= longest:
                 return
@@ -315,7 +317,15 @@ class Driver:
         self.forwarder.spent = 0
 
     def flush(self) -> None:
-        """Write out everything that the events so far have caused."""
+        """Write out everything that the events so far have caused.
+
+        Within an event it is put off until the events are dealt with: after a write, the engine may free the link of
+        the event.
+        """
+        if not self._is_dealing:
+            self._while_dealing(self._write_all)
+
+    def _write_all(self) -> None:
         forwarder = self.forwarder
         dirty = forwarder.dirty
         forwarder.resume()
@@ -324,6 +334,14 @@ class Driver:
             dirty.clear()
             self.poller.write(connections)
             forwarder.resume()
+
+    def _while_dealing(self, deal: Callable[[], object]) -> object:
+        """Deal with events of connections."""
+        self._is_dealing = True
+        try:
+            return deal()
+        finally:
+            self._is_dealing = False
 
     def quiesce(self) -> None:
         """Let what is under way come to an end: clients are asked to give their credit back."""

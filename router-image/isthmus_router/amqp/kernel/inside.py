@@ -67,8 +67,8 @@ class Inside:
         """A whole message, without its annotation section, has arrived for a consumer inside the router."""
         consumer = route.handler
         if consumer.__class__ is InProcessConsumer:
-            consumer.handle(payload, link)
             self._settlement.accept(link, pn, settled)
+            consumer.handle(payload, link)
             return
         record = None
         if settled:
