@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 from cproton_ffi import lib
@@ -27,9 +27,10 @@ from isthmus_router.amqp.logins import Logins
 from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.sockets.charges import Charges, Rota, client_of
+from isthmus_router.amqp.sockets.charges import Charges, client_of
 from isthmus_router.amqp.sockets.poller import Poller
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
+from isthmus_router.amqp.waiting import WaitingConnections
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.router import RouterCore, random_name
@@ -53,6 +54,8 @@ event is never left half done."""
 LEAST_SLICE_SECONDS = 0.0002
 """For the events of one connection, before the turn of the next one. Connections that have just been read have it until
 the turn has lasted twice as long as planned. The others wait for the next turn."""
+AT_ONCE = 32
+"""Connections that the router looks at in one step."""
 LEAST_LEFT = 0.25
 """Part of a turn for the connections with events that are left of earlier turns."""
 
@@ -74,16 +77,17 @@ class Driver:
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
         self._charges = Charges()
-        self._rota = Rota()
-        self._unfinished: dict[AmqpConnection, None] = {}
-        """Connections with events that wait for the next turn, in the order of their turns."""
+        self._usual = WaitingConnections(client_of)
+        """Connections with events that are left of earlier turns."""
+        self._costly = WaitingConnections(client_of)
+        """Likewise, those whose last turns have taken long."""
         self._jobs: deque[Iterator[None]] = deque()
         """Long pieces of work, in the order of their turns."""
         self._work_is_due = self._turn_is_due = self._work_has_ended = False
         """Whether the loop will call for them, and for the events of connections that wait: once in a round of it, as
         each call takes a slice, however many jobs and connections ask for one."""
-        self._room_is_made = False
-        """Whether one of them gives sessions room back."""
+        self._looks = self._room_is_made = False
+        """Whether one of them looks at all connections, and one gives sessions room back."""
         self._links_to_forget = MANY_LINKS
         """How many links connections that end may still forget in this turn."""
         self._connection_ids = count(1)
@@ -122,33 +126,40 @@ class Driver:
     def _second_passed(self) -> None:
         self.loop.call_later(1.0, self._second_passed)
         self._read_clock()
-        for connection in list(self.core.connections.values()):
-            self.forwarder.streams.trim(connection)
-            connection.io.sessions.second_passed()
-            connection.io.answers.second_passed()
-            if is_full(connection):
-                self.touch(connection.io)  # after the write it is counted anew
         if transports_with_errors:
             for one in list(self.connections.values()):
                 one.end_if_engine_has_stopped()
             transports_with_errors.clear()
-        self._make_room()
+        if not self._looks:
+            self._looks = True
+            self.work(self._look_at_connections())
         self.work(self.activity.look(self.core.connections.values()))
         self.work(self.forwarder.stalled.examine())
         self.work(self.forwarder.slow.examine())
         self.flush()
 
-    def _make_room(self) -> None:
-        """Give sessions room back, unless that still goes on from the last second."""
-        if not self._room_is_made:
-            found = [
-                connection.io
-                for connection in self.core.connections.values()
-                if connection.io.detached.has_cramped_sessions
-            ]
-            if found:
-                self._room_is_made = True
-                self.work(self._rooms(found))
+    def _look_at_connections(self) -> Iterator[None]:
+        """What each connection needs once a second."""
+        cramped: list[AmqpConnection] = []
+        for number, connection in enumerate(list(self.core.connections.values()), 1):
+            one = connection.io
+            try:
+                if not one.closed:
+                    self.forwarder.streams.trim(connection)
+                    one.sessions.second_passed()
+                    one.answers.second_passed()
+                    if is_full(connection):
+                        self.touch(one)  # after the write it is counted anew
+                    if one.detached.has_cramped_sessions:
+                        cramped.append(one)
+            except Exception as error:
+                one.broken(error)
+            if number % AT_ONCE == 0:
+                yield
+        self._looks = False
+        if cramped and not self._room_is_made:
+            self._room_is_made = True
+            self.work(self._rooms(cramped))
 
     def _rooms(self, connections: list[AmqpConnection]) -> Iterator[None]:
         for connection in connections:
@@ -204,7 +215,7 @@ class Driver:
         for _ in range(ROUNDS):
             self._read_clock()
             self._turn_ends = 0.0
-            left = len(self._unfinished)
+            left = self._left()
             if self._while_dealing(partial(self.poller.read, self.turn_seconds)):
                 self.flush()
             elif not left:
@@ -212,48 +223,41 @@ class Driver:
             if left:
                 self._while_dealing(partial(self._go_on, left))
                 self.flush()
-            if self._unfinished or time.monotonic() - begun >= longest:
+            if self._left() or time.monotonic() - begun >= longest:
                 return
 
     def _go_on(self, count: int) -> None:
-        """Deal with events of the first `count` connections that have some left, until the turn ends. Those that are
-        not reached are the first ones of the next turn.
+        """Deal with events of at most `count` connections that have some left, until the turn ends. Clients take turns.
 
-        Connections whose events are costly come last, but one of them has its turn in any case. If there is too little
-        time for all, clients take turns.
+        Connections whose events are costly come last, but one of them has its turn in any case.
         """
         now = time.monotonic()
         end = max(self._turn_ends or now + self.turn_seconds, now + self.turn_seconds * LEAST_LEFT)
         self._turn_ends = now
         self._slice_seconds = max((end - now) / count, LEAST_SLICE_SECONDS)
-        waiting = list(islice(self._unfinished, count))
-        costly = [connection for connection in waiting if connection.costly]
-        too_many = bool(costly) or len(waiting) * LEAST_SLICE_SECONDS > self.turn_seconds
-        least = 1
-        if too_many:
-            costly = self._rota.sort(costly, client_of)
-            usual = self._rota.sort((one for one in waiting if not one.costly), client_of)
-            waiting = [*usual[:1], *costly[:1], *usual[1:], *costly[1:]]
-            least = 2 if usual and costly else 1
-        else:
-            self._rota.forget()
+        usual, costly = self._usual, self._costly
+        least = 2 if usual.connections and costly.connections else 1
         self._charges.begin_round()
-        for number, connection in enumerate(waiting, 1):
-            del self._unfinished[connection]
-            if too_many:
-                self._rota.had_turn(client_of(connection))
+        for number in range(1, count + 1):
+            waiting = usual if usual.connections and (number == 1 or number != least) else costly
+            connection = waiting.take()
             connection.go_on()
             before, now = now, time.monotonic()
             self._charges.charge(connection, now - before)
+            waiting.had_turn(now - before)
             if now >= end and number >= least:
                 break
         self._turn_ends, self._slice_seconds = end, LEAST_SLICE_SECONDS
-        if self._unfinished:  # those that had their turn may all have finished, and asked for no other one
+        if self._left():  # those that had their turn may all have finished, and asked for no other one
             self._ask_for_turn()
+
+    def _left(self) -> int:
+        return len(self._usual.connections) + len(self._costly.connections)
 
     def postpone(self, connection: AmqpConnection) -> None:
         """Events of the connection wait for the next turn; others have theirs first."""
-        self._unfinished[connection] = None
+        if connection not in self._usual.connections and connection not in self._costly.connections:
+            (self._costly if connection.costly else self._usual).add(connection)
         self._ask_for_turn()
 
     def _ask_for_turn(self) -> None:

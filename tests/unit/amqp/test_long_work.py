@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
-from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.driver import AT_ONCE, Driver
 from isthmus_router.core.router import RouterCore
 
 
@@ -86,7 +88,7 @@ def test_work_after_work_has_its_turn(driver: Driver, loop: Loop) -> None:
 
 def test_connections_that_wait_have_one_turn_in_a_round(driver: Driver, loop: Loop) -> None:
     class Waiting:
-        costly = 0
+        costly, core, id = 0, None, 1
 
         def go_on(self) -> None:
             driver.postpone(self)  # type: ignore[arg-type]
@@ -96,3 +98,33 @@ def test_connections_that_wait_have_one_turn_in_a_round(driver: Driver, loop: Lo
     for _ in range(20):
         driver.turn()  # as when something has arrived
         assert loop.round() == 1
+
+
+def test_connections_are_looked_at_in_steps(driver: Driver) -> None:
+    """Each second, and not again before the router has looked at all of them."""
+    looked: list[int] = []
+
+    def connection(number: int) -> SimpleNamespace:
+        sessions = SimpleNamespace(second_passed=lambda: looked.append(number))
+        answers, detached = SimpleNamespace(second_passed=int), SimpleNamespace(has_cramped_sessions=False)
+        one = SimpleNamespace(
+            closed=False, stirred=False, sessions=sessions, answers=answers, detached=detached
+        )
+        return SimpleNamespace(io=one)
+
+    number = 10 * AT_ONCE
+    connections = {n: connection(n) for n in range(number)}
+    with (
+        patch.object(driver.core, "connections", connections),
+        patch.object(driver.forwarder.streams, "trim", lambda _: None),
+        patch("isthmus_router.amqp.driver.is_full", lambda _: False),
+    ):
+        driver._second_passed()
+        assert not looked
+        (job,) = (job for job in driver._jobs if getattr(job, "__name__", "") == "_look_at_connections")
+        next(job)
+        assert len(looked) == AT_ONCE
+        driver._second_passed()
+        assert sum(getattr(job, "__name__", "") == "_look_at_connections" for job in driver._jobs) == 1
+        assert not list(filter(None, job))
+        assert looked == list(range(number))

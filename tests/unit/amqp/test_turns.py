@@ -339,12 +339,13 @@ def test_those_that_a_turn_does_not_reach_have_the_next_one(rig: Rig) -> None:
         """A connection whose events, all of them, take longer than a turn."""
 
         costly = 0
+        core = None
 
         def __init__(self, number: int) -> None:
-            self._number = number
+            self.id = number
 
         def go_on(self) -> None:
-            served.append(self._number)
+            served.append(self.id)
 
     rig.driver.turn_seconds = 0.01
     with patch.object(driver, "time", SimpleNamespace(monotonic=lambda: float(len(served)))):
@@ -364,16 +365,15 @@ def test_a_client_with_many_connections_that_wait_leaves_turns_to_others(rig: Ri
         """A connection of a client whose events take a whole turn."""
 
         def __init__(self, client: str, costly: int) -> None:
-            self.client = client
+            self.core = SimpleNamespace(client=client, role=Role.NORMAL)
             self.costly = costly
 
         def go_on(self) -> None:
-            served.append(self.client)
+            served.append(self.core.client)
 
     rig.driver.turn_seconds = driver.LEAST_SLICE_SECONDS
     with (
         patch.object(driver, "time", SimpleNamespace(monotonic=lambda: float(len(served)))),
-        patch.object(driver, "client_of", lambda connection: connection.client),
         patch.object(rig.driver, "_charges", SimpleNamespace(begin_round=int, charge=lambda *_: None)),
     ):
         for _ in range(30):
