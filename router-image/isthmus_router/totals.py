@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from isthmus_router.process import RouterProcess
 
 STUCK_SECONDS = 10
-FEW_LINKS = 4096
+FEW_LINKS, FEW_CONNECTIONS = 4096, 512
 """They are counted whenever somebody asks, within a few milliseconds."""
 AT_ONCE = 64
 """Links that are counted in one step, of more of them. As 32 links counts one with deliveries."""
 CONNECTIONS_AT_ONCE = 1024
 OLDEST_SECONDS = 10.0
-"""More links are counted anew so often, and when somebody asks (`COUNTING_SHARE`)."""
+"""More of them are counted anew so often, and when somebody asks (`COUNTING_SHARE`)."""
 COUNTING_SHARE = 20
 """Neither links nor other totals are counted anew before so many times as long as it took: the work grows with links
 and addresses."""
@@ -124,8 +124,10 @@ class Tallies:
         return self._last
 
     def _are_few(self) -> bool:
-        connections = self._process.core.connections.values()
-        return sum(len(connection.links) for connection in connections) <= FEW_LINKS
+        connections = self._process.core.connections
+        if len(connections) > FEW_CONNECTIONS:
+            return False
+        return sum(len(connection.links) for connection in connections.values()) <= FEW_LINKS
 
     def _tally(self) -> Tally:
         driver = self._process.driver

@@ -13,7 +13,7 @@ from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
-from isthmus_router.totals import AT_ONCE, FEW_LINKS, OLDEST_SECONDS, Tallies, Tally
+from isthmus_router.totals import AT_ONCE, FEW_CONNECTIONS, FEW_LINKS, OLDEST_SECONDS, Tallies, Tally
 
 
 @pytest.mark.parametrize("seconds", [0.0001, 0.02, 1.0])
@@ -124,6 +124,23 @@ def test_counters_do_not_decrease_when_links_become_few_while_they_are_counted()
     core.attach(20, 0)
     list(job)
     assert tallies.latest().totals.deliveries_in >= reported
+
+
+def test_the_links_of_many_connections_are_not_counted_by_those_who_ask() -> None:
+    """However few links they have."""
+    core: Any = Core(1)
+    jobs: list[Any] = []
+    driver = SimpleNamespace(activity=SimpleNamespace(busy=set()), clock=lambda: 0, work=jobs.append)
+    process: Any = SimpleNamespace(core=core, driver=driver, loop=SimpleNamespace(call_later=lambda *_: None))
+    tallies = Tallies(process)
+    tallies.latest()
+    for number in range(2, FEW_CONNECTIONS + 2):
+        core.connections[number] = Connection(number, Role.NORMAL, incoming=True, name="peer")
+    core.attach(1)
+    assert tallies.latest().links.total() == 1
+    (job,) = jobs
+    list(job)
+    assert tallies.latest().links.total() == 2
 
 
 def test_many_links_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
