@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from .bodies import POD_KINDS, described, retained
+from .collecting import uncollected
 from .names import CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from .resources import RESOURCE_KINDS
 from .resources.base import GROUP
@@ -31,6 +32,8 @@ MAX_LEVELS = 64
 
 LONG_BYTES = 64 * 1024
 """A document of this length is decoded in a thread of its own."""
+MAX_QUICK_VALUES = 5_000
+"""So is one with more values. Useful objects of less than `LONG_BYTES` have less than half."""
 
 LIST_CHUNK = 10
 """Objects in one answer to a list, of which each may have several MiB."""
@@ -43,8 +46,15 @@ MAX_SPEC_VALUES = 100_000
 """In `spec`; the schema of a Router allows 91,079."""
 MAX_PART_VALUES = 20_000
 """In any other part of an object, or of a status."""
+MAX_CONTAINERS = 20_000
+"""Objects and arrays that the decoder makes in one call, during which no other thread runs. The configurations and
+policies of useful resources have less than a tenth."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
 """In place of a `spec` or a `podTemplate.spec` with more values than are valid: as invalid, and short."""
+_WALKED = frozenset({"object", "metadata", "spec", "podTemplate", "status"})
+"""Fields whose own fields are decoded one by one in a document with many objects and arrays."""
+_WALKED_LEVELS = 6
+"""Of these in each other: `spec.podTemplate.spec` of the object in an event or of an item of a list."""
 _LISTS = {f"{kind}List": kind for kind in (*CHILD_KINDS, *POD_KINDS, *RESOURCE_KINDS)}
 """Kind of a list to that of its items, which do not state it."""
 _OUR_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
@@ -67,14 +77,16 @@ def decoded(body: bytes | str) -> Any:
     values are left out. Raises ValueError when `body` is not JSON.
     """
     text = body if isinstance(body, str) else _text(body)
+    levels = _WALKED_LEVELS if sum(map(text.count, "[{")) > MAX_CONTAINERS else 1
     mark, at = _next(text, 0)
-    found, at = _fields(text, at) if mark == "{" else _value(text, at)
-    if _next(text, at)[0]:
-        raise ValueError("more than one document")
-    if isinstance(found, dict):
-        _shorten(found)
-        _shorten(found.get("object"))
-    return _cut(found)
+    with uncollected():
+        found, at = _fields(text, at, levels) if mark == "{" else _value(text, at)
+        if _next(text, at)[0]:
+            raise ValueError("more than one document")
+        if isinstance(found, dict):
+            _shorten(found)
+            _shorten(found.get("object"))
+        return _cut(found)
 
 
 def _text(body: bytes) -> str:
@@ -113,14 +125,18 @@ def _held(item: Any, kind: str) -> Any:
 
 async def apart(function: Callable[[bytes], _Result], body: bytes) -> _Result:
     """The result of `function` for `body`. One thread computes those of long documents, one at a time."""
-    if len(body) < LONG_BYTES:
+    if not _is_long(body):
         return function(body)
     return await asyncio.get_running_loop().run_in_executor(_LONG_DOCUMENTS, function, body)
 
 
+def _is_long(body: bytes) -> bool:
+    return len(body) >= LONG_BYTES or sum(map(body.count, (b"[", b"{", b","))) > MAX_QUICK_VALUES
+
+
 def line(body: bytes) -> bytes:
     """One line of a watch, as `decoded` understands it: the reader decodes it in the event loop."""
-    if len(body) < LONG_BYTES:
+    if not _is_long(body):
         return shallow(body)
     try:
         return json.dumps(watched(body)).encode()
@@ -139,8 +155,9 @@ def _next(text: str, at: int) -> tuple[str, int]:
     return text[at : at + 1], at
 
 
-def _fields(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """The object that begins at `at`, and where it ends. Its `items` are decoded and shortened one by one."""
+def _fields(text: str, at: int, levels: int, *, of_spec: bool = False) -> tuple[dict[str, Any], int]:
+    """The object that begins at `at`, and where it ends. Its `items` are decoded and shortened one by one. With more
+    than one of `levels`, so are the fields of objects in it, and those with too many objects and arrays are not."""
     found: dict[str, Any] = {}
     mark, at = _next(text, at + 1)
     while mark != "}":
@@ -151,16 +168,27 @@ def _fields(text: str, at: int) -> tuple[dict[str, Any], int]:
         if colon != ":":
             raise ValueError(f"no JSON at {at}")
         mark, at = _next(text, at + 1)
-        found[key], at = _items(text, at) if (key, mark) == ("items", "[") else _value(text, at)
+        of_spec_too = of_spec or key == "spec"
+        if (key, mark) == ("items", "[") and not of_spec:
+            found[key], at = _items(text, at, levels)
+        elif levels > 1 and mark == "{" and key in _WALKED:
+            found[key], at = _fields(text, at, levels - 1, of_spec=of_spec_too)
+        # The API server requires so much text of each owner that an object has few of them.
+        elif levels > 1 and key != "ownerReferences" and (end := _end_of_many(text, at)) is not None:
+            at = end
+            if of_spec_too:
+                found[key] = _TOO_MANY
+        else:
+            found[key], at = _value(text, at)
         mark, at = _after(text, at, "}")
     return found, at + 1
 
 
-def _items(text: str, at: int) -> tuple[list[Any], int]:
+def _items(text: str, at: int, levels: int) -> tuple[list[Any], int]:
     found: list[Any] = []
     mark, at = _next(text, at + 1)
     while mark != "]":
-        item, at = _value(text, at)
+        item, at = _fields(text, at, levels - 1) if levels > 1 and mark == "{" else _value(text, at)
         _shorten(item)
         found.append(_cut(item))
         mark, at = _after(text, at, "]")
@@ -183,20 +211,27 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         return _JSON.raw_decode(text, at)
     except RecursionError:
         end = _end(text, at)
+        assert end is not None
         return json.loads(shallow(text[at:end].encode("utf-8", "surrogatepass"))), end
 
 
-def _end(text: str, at: int) -> int:
-    """Where the object or array ends that begins at `at`."""
-    level = 0
+def _end(text: str, at: int, most: int = -1) -> int | None:
+    """Where the object or array ends that begins at `at`. None: there are at most `most` objects and arrays in it."""
+    level = count = 0
     for found in _TEXT_TOKEN.finditer(text, at):
         if found[0] in "[{":
             level += 1
+            count += 1
         elif found[0] in "]}":
             level -= 1
             if not level:
-                return found.end()
+                return found.end() if count > most else None
     raise ValueError("no JSON: an object does not end")
+
+
+def _end_of_many(text: str, at: int) -> int | None:
+    """Where the value ends that begins at `at`, if it has more objects and arrays than the decoder may make at once."""
+    return _end(text, at, MAX_CONTAINERS) if text[at] in "[{" else None
 
 
 def _shorten(manifest: object) -> None:

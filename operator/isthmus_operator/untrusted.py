@@ -13,6 +13,8 @@ from typing import Any
 
 from isthmus_router.printable import replaced
 
+from .collecting import uncollected
+
 MAX_DEPTH = 24
 """Of arrays and objects in each other; a router's status has seven."""
 MAX_ELEMENTS = 200_000
@@ -44,9 +46,15 @@ def document(body: bytes, *, depth: int = MAX_DEPTH, elements: int = MAX_ELEMENT
         if level > depth:
             raise ValueError(f"more than {depth} levels")
     try:
-        return json.loads(body, parse_constant=_no_constant)
+        with uncollected():
+            return json.loads(body, parse_float=_number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
+
+
+def _number(text: str) -> float:
+    """A number with a fraction or an exponent. Other threads run between two calls of a function of Python."""
+    return float(text)
 
 
 def _no_constant(text: str) -> Any:

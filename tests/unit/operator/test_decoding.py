@@ -391,3 +391,92 @@ def test_a_document_that_cannot_be_decoded_is_not_in_the_error() -> None:
         decoded(b'{"data": "' + b"secret" + b'": \xff}')
     assert "secret" not in repr(found.value)
     assert found.value.__suppress_context__
+
+
+class Measured:
+    """The decoder. `longest`: CPU time in seconds of its longest call, during which no other thread runs."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    def raw_decode(self, text: str, at: int) -> tuple[Any, int]:
+        began = time.thread_time()
+        try:
+            return json.JSONDecoder().raw_decode(text, at)
+        finally:
+            self.longest = max(self.longest, time.thread_time() - began)
+
+
+@pytest.mark.parametrize("how", ["list", "watch", "client"])
+@pytest.mark.parametrize("item", ["[]", "{}", "[" * 60 + "]" * 60])
+def test_the_decoder_makes_no_million_values_in_one_call(
+    item: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop stood still for up to a second with each event of one Router."""
+    decoder = Measured()
+    monkeypatch.setattr(decoding, "_JSON", decoder)
+    manifest = router("r", podTemplate={"spec": {"tolerations": "HERE", "nodeName": "n"}}, replicas=2)
+    manifest["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    text = json.dumps(manifest).replace('"HERE"', f"[{', '.join([item] * (1_200_000 // len(item)))}]")
+    if how == "watch":
+        event = f'{{"type": "ADDED", "object": {text}}}'
+        assert len(line(event.encode())) < 10_000
+        found = decoded(event)["object"]
+    elif how == "client":
+        found = decoded(text)
+    else:
+        found = decoded(f'{{"kind": "RouterList", "metadata": {{}}, "items": [{text}]}}')["items"][0]
+    assert decoder.longest < 0.03
+    assert found["spec"]["replicas"] == 2
+    assert found["status"] == manifest["status"]
+    assert found["metadata"]["name"] == "r"
+    with pytest.raises(InvalidResourceError, match=r"podTemplate\.spec: more than 5000 values"):
+        parse(found)
+
+
+def test_fields_with_many_objects_are_left_out_of_other_parts() -> None:
+    many = [{}] * 30_000
+    manifest = router("r") | {"status": {"instances": many, "ready": 1}, "data": many}
+    manifest["metadata"] |= {"managedFields": many, "resourceVersion": "7"}
+    found = decoded(json.dumps(manifest))
+    assert found["status"] == {"ready": 1}
+    assert found["metadata"] == router("r")["metadata"] | {"resourceVersion": "7"}
+    assert "data" not in found
+
+
+@pytest.mark.parametrize("keys", ["spec", "items", "podTemplate"])
+def test_fields_that_are_decoded_one_by_one_may_be_nested(keys: str) -> None:
+    text = f'{{"{keys}": ' * 3_000 + "[]" + "}" * 3_000
+    many = "[" + ", ".join(["[]"] * 30_000) + "]"
+    assert depth(decoded(f'{{"spec": {{"a": {many}, "b": {text}}}}}')) <= MAX_LEVELS
+    assert depth(decoded(f'{{"spec": {text}, "c": {many}}}')) <= MAX_LEVELS
+
+
+@pytest.mark.parametrize("item", ["[]", "[" * 58 + "]" * 58, '""'])
+async def test_short_documents_with_many_values_are_decoded_apart(
+    item: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven events of 58 KB in a second occupied the event loop."""
+    begun: list[int] = []
+
+    def seen(body: bytes) -> bytes:
+        begun.append(threading.get_ident())
+        return line(body)
+
+    manifest = router("r", podTemplate={"spec": {"tolerations": "HERE"}})
+    text = json.dumps(manifest).replace('"HERE"', f"[{','.join([item] * (58_000 // (len(item) + 1)))}]")
+    result = await decoding.apart(seen, f'{{"type": "ADDED", "object": {text}}}'.encode())
+    assert begun != [threading.get_ident()]
+    began = time.thread_time()
+    copied(json.loads(result)["object"], "Router", manifest["apiVersion"])
+    assert time.thread_time() - began < 0.02
+
+
+async def test_useful_documents_are_decoded_in_the_event_loop() -> None:
+    begun: list[int] = []
+    containers = [
+        {"name": f"c{number}", "image": "i", "ports": [{"containerPort": 1}]} for number in range(100)
+    ]
+    text = json.dumps(router("r", podTemplate={"spec": {"containers": containers}}))
+    await decoding.apart(lambda _: begun.append(threading.get_ident()), text.encode())
+    assert begun == [threading.get_ident()]

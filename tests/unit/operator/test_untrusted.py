@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -153,3 +155,25 @@ def test_the_texts_of_a_status_are_shown_on_one_line_and_hide_nothing() -> None:
         "d": "e",
     }
     assert shown(None) is None
+
+
+@pytest.mark.parametrize("item", ["[]", '{"":0}', "1.2345678901234567e-300"])
+def test_other_threads_run_while_the_longest_document_is_decoded(item: str) -> None:
+    """The event loop stood still for 0.1 to 0.3 s with each answer of a pod."""
+    body = f"[{','.join([item] * (199_000 // (1 + item.count('[') + item.count('{'))))}]".encode()
+    ended = threading.Event()
+
+    def decode() -> None:
+        document(body)
+        ended.set()
+
+    thread = threading.Thread(target=decode)
+    longest = 0.0
+    thread.start()
+    last = time.monotonic(), time.process_time()
+    while not ended.wait(0.0005):
+        moment = time.monotonic(), time.process_time()
+        longest = max(longest, moment[1] - last[1])
+        last = moment
+    thread.join()
+    assert longest < 0.05
