@@ -368,14 +368,18 @@ def _name_conflicts(
     objects: Iterable[Manifest],
     taken: Mapping[tuple[str, str], str],
 ) -> Iterator[Finding]:
-    """Derived names can meet: Router `a` with a listener `b` of type NodePort, and Router `a-b`."""
+    """Derived names can meet: Router `a` with a listener `b` of type NodePort, and Router `a-b`; Router `a-bridge` and
+    its RelaySite `a`."""
     own = "Router, its listener or its RelaySite" if isinstance(owner, Router) else owner.kind_name
+    made: set[tuple[str, str]] = set()
     for item in objects:
         identity = _identity(item)
-        if identity in taken:
-            kind, name = identity
-            message = f'{kind} "{name}" belongs to {taken[identity]}; rename this {own}'
+        kind, name = identity
+        whose = f"belongs to {taken[identity]}" if identity in taken else "would be made twice"
+        if identity in taken or identity in made:
+            message = f'{kind} "{name}" {whose}; rename this {own}'
             yield Finding(owner.kind_name, owner.name, "NameConflict", message, blocking=True)
+        made.add(identity)
 
 
 def _node_ports(objects: Iterable[Manifest]) -> Iterator[tuple[int, str]]:

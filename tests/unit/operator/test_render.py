@@ -14,6 +14,7 @@ from tests.unit.operator.support import (
     flow_log,
     gossip_router,
     model,
+    relay_site,
     router,
     tls_data,
 )
@@ -315,6 +316,21 @@ def test_derived_names_that_meet_are_a_conflict() -> None:
     result = rendered(router("a", listeners=[listener]), router("a-b"))
     assert set(result.routers) == {"a"}
     assert [(item.name, item.reason) for item in result.findings] == [("a-b", "NameConflict")]
+
+
+@pytest.mark.parametrize("exposure", ["ClusterIP", "NodePort"])
+def test_two_objects_of_one_router_with_one_name_are_a_conflict(exposure: str) -> None:
+    """The operator wrote the one and the other without end, 5 times in a second."""
+    site = relay_site("x", "x-bridge", bridge={"expose": exposure})
+    result = rendered(router("x-bridge"), site, router("x"))
+    assert set(result.routers) == {"x"}
+    conflicts = [item for item in result.findings if item.reason == "NameConflict"]
+    assert [(item.kind, item.name, item.blocking) for item in conflicts] == [("Router", "x-bridge", True)]
+    assert 'Service "x-bridge" would be made twice; rename this Router' in conflicts[0].message
+    listeners = [{"name": "mesh", "port": 5672, "exposure": "NodePort"}]
+    result = rendered(router("a", listeners=listeners))
+    assert not result.routers
+    assert 'Service "a-mesh" would be made twice' in result.findings_of("Router", "a")[0].message
 
 
 def others(created: str) -> list[dict[str, Any]]:
