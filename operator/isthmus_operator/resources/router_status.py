@@ -87,7 +87,7 @@ class RouterStatus(Model):
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (the routers run this specification), `Available` (all replicas are ready), `Meshed`
     (interior: all replicas reach each other; edge: every replica has its uplink), `Ready` (all of these),
-    `Insecure` (some listener accepts clear text, or peers that do not authenticate)."""
+    `Insecure` (some listener accepts clear text, peers that do not authenticate, or every certificate as a router)."""
 
     replicas: Annotated[int, Field(ge=0)] = 0
     """Pods that exist."""

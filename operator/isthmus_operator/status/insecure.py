@@ -8,9 +8,12 @@ from typing import Any
 from ..render import ConnectorInstance, RouterInstance, SiteInstance
 from ..render.flows import Destination
 from ..resources import Connector, FlowLog, GossipRouter, Listener, Router
+from ..resources.listener import ANY_PEER
 from ..resources.relaysite import Multicast
 from .conditions import INSECURE, Verdict, condition_status, joined, no, yes
 
+_PEERS = {"inter-router": "a router", "edge": "an edge router", "route-container": "a broker"}
+"""Who connects to a listener, by its role."""
 _FIX_COLLECTOR = "remove tls, sasl and routerRef.listener from the FlowLog, or name a listener that"
 
 
@@ -43,7 +46,7 @@ def router_insecure(router: Router, collecting: Collection[str] = ()) -> Verdict
 
     `collecting`: names of listeners whose clients may receive flow records, as a collector uses them.
     """
-    clear, anonymous = [], []
+    clear, anonymous, unbound = [], [], []
     for listener in router.spec.effective_listeners():
         if listener.accept_insecure:
             continue
@@ -51,10 +54,12 @@ def router_insecure(router: Router, collecting: Collection[str] = ()) -> Verdict
             clear.append(_clear(listener) + _shows(listener, collecting))
         elif _is_open(listener):
             anonymous.append(_anonymous(listener) + _shows(listener, collecting))
-    if clear:
-        return yes("ClearText", joined([*clear, *anonymous]))
-    if anonymous:
-        return yes("AnonymousClients", joined(anonymous))
+        elif _is_unbound(listener):
+            unbound.append(_any_certificate(listener))
+    found = {"ClearText": clear, "AnonymousClients": anonymous, "UnboundNames": unbound}
+    for reason, sentences in found.items():
+        if sentences:
+            return yes(reason, joined(sentence for each in found.values() for sentence in each))
     return no("Secured", "every listener demands TLS and authentication, or is accepted as it is")
 
 
@@ -260,6 +265,26 @@ def _is_open(listener: Listener) -> bool:
     if "ANONYMOUS" not in listener.mechanisms:
         return False
     return listener.exposure != "None" or listener.role in {"inter-router", "edge"}
+
+
+def _is_unbound(listener: Listener) -> bool:
+    """Whether every certificate of the authorities makes its owner a router or a broker."""
+    if listener.role == "normal" or "EXTERNAL" not in listener.mechanisms:
+        return False
+    # The operator adds names to those of listeners between routers, also where none are given.
+    without_names = [ANY_PEER] if listener.role == "route-container" else []
+    return ANY_PEER in (listener.peer_names or without_names)
+
+
+def _any_certificate(listener: Listener) -> str:
+    whose = "the namespace's own authority" if listener.own_tls else "the authorities of tls"
+    if listener.role == "route-container":
+        fix = "name the certificates of brokers in peerNames, or set acceptInsecure to accept it"
+    else:
+        fix = 'replace "*" in peerNames by the names of certificates'
+    return (
+        f'listener "{listener.name}" accepts every certificate of {whose} as {_PEERS[listener.role]}; {fix}'
+    )
 
 
 def _where(listener: Listener) -> str:
