@@ -23,6 +23,10 @@ LEASE_SECONDS = 15
 RENEW_DEADLINE_SECONDS = 10.0
 MARGIN_SECONDS = 1.0
 RETRY_SECONDS = 2.0
+MAX_RIVAL_SECONDS = 60.0
+"""Longest duration of the lease of another holder that counts. Whoever may write the lease could state 68 years."""
+MAX_TRANSITIONS = 2**31 - 1
+"""The API server refuses a larger number."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def decide(lease: Manifest | None, identity: str, seen: Sighting | None, now: fl
         return "renew"
     if not holder:
         return "take"
-    duration = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+    duration = min(MAX_RIVAL_SECONDS, float(spec.get("leaseDurationSeconds") or LEASE_SECONDS))
     if seen is None or seen.version != lease["metadata"]["resourceVersion"]:
         return "wait"
     return "take" if now - seen.at >= duration else "wait"
@@ -71,6 +75,8 @@ class Election:
         self._clock = clock
         self._seen: Sighting | None = None
         self._lease: Manifest | None = None
+        self._has_rival = False
+        """Another holder had the lease when it was last read."""
 
     async def acquire(self) -> None:
         """Returns when we lead."""
@@ -89,6 +95,8 @@ class Election:
                 async with asyncio.timeout(end - begin):
                     kept = await self._renew()
             except TimeoutError:
+                break
+            if self._has_rival:
                 break
             if kept:
                 # A rival may take the lease `LEASE_SECONDS` after it was stored, which was after `begin`.
@@ -127,6 +135,7 @@ class Election:
         try:
             lease = await self._cluster.get("Lease", self._namespace, self._name)
             decision = decide(lease, self._identity, self._seen, self._clock())
+            self._has_rival = decision == "wait"
             if decision == "create":
                 self._lease = await self._create()
             elif decision == "wait":
@@ -158,7 +167,8 @@ class Election:
         spec: dict[str, Any] = dict((lease or {}).get("spec") or {})
         if spec.get("holderIdentity") != self._identity:
             spec["acquireTime"] = now
-            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
+            transitions = int(spec.get("leaseTransitions") or 0) + (lease is not None)
+            spec["leaseTransitions"] = min(MAX_TRANSITIONS, transitions)
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         if lease is not None:

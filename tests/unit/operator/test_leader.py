@@ -33,6 +33,8 @@ def lease(holder: str | None, version: str = "7", duration: int = 15) -> dict[st
         (lease("rival"), Sighting("7", NOW - 15.0), "take"),
         (lease("rival", version="8"), Sighting("7", NOW - 100), "wait"),
         (lease("rival", duration=60), Sighting("7", NOW - 15.0), "wait"),
+        (lease("rival", duration=2**31 - 1), Sighting("7", NOW - 59.9), "wait"),
+        (lease("rival", duration=2**31 - 1), Sighting("7", NOW - 60.0), "take"),
     ],
 )
 def test_decision(found: dict[str, Any] | None, seen: Sighting | None, decision: str) -> None:
@@ -118,3 +120,27 @@ async def test_a_lease_that_somebody_has_changed_is_read_again(monkeypatch: pyte
     api.lease["spec"]["holderIdentity"] = "rival"
     api.lease["metadata"]["resourceVersion"] = "200"
     assert not await election._renew()
+
+
+async def test_a_leader_ends_when_another_holder_has_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went on for 8 seconds beside the other one."""
+    api = SlowApi(monkeypatch, 0.01)
+    cluster: Any = api
+    election = Election(cluster, "ops", "isthmus-operator", "me", clock=lambda: api.now)
+    await election.acquire()
+    api.lease["spec"]["holderIdentity"] = "rival"
+    api.lease["metadata"]["resourceVersion"] = "200"
+    began = api.now
+    await election.hold()
+    assert api.now < began + leader.RETRY_SECONDS + 1
+
+
+async def test_a_lease_with_the_largest_number_of_transitions_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server refused each attempt of all candidates."""
+    api = SlowApi(monkeypatch, 0.01)
+    cluster: Any = api
+    api.lease["spec"] = {"holderIdentity": "", "leaseTransitions": 2**31 - 1}
+    await Election(cluster, "ops", "isthmus-operator", "me", clock=lambda: api.now).acquire()
+    assert (api.lease["spec"]["holderIdentity"], api.lease["spec"]["leaseTransitions"]) == ("me", 2**31 - 1)
