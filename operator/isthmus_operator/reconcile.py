@@ -72,6 +72,9 @@ LASTING_PAUSE_SECONDS = 8.0
 server that passes ends before that."""
 MAX_STATUS_PAUSE_SECONDS = 240.0
 """Longest time for which a status is not written that somebody else changes again and again."""
+LATE_SECONDS = 300.0
+"""For which a status that was written counts although the watched one is older. After a restore of etcd, the older one
+is stored, and no later one comes."""
 RENDERING_SECONDS = 60.0
 """A rendering is good for this long when nothing changes: certificates expire."""
 
@@ -101,6 +104,8 @@ class _Written:
 
     resource_version: int
     status: dict[str, Any]
+    at: float
+    """By the clock of the operator."""
 
 
 @dataclass(frozen=True)
@@ -569,9 +574,13 @@ class Reconciliation:
         )
 
     def _status(self, manifest: Manifest) -> dict[str, Any]:
-        """The status as last written by us, unless the cache is newer."""
+        """The status as last written by us, unless the cache is newer, or has been older for long."""
         written = self._written.get(manifest["metadata"]["uid"])
-        if written is not None and written.resource_version > version_of(manifest):
+        if (
+            written is not None
+            and written.resource_version > version_of(manifest)
+            and self._operator.clock() < written.at + LATE_SECONDS
+        ):
             return written.status
         status: dict[str, Any] = manifest.get("status") or {}
         return status
@@ -618,7 +627,7 @@ class Reconciliation:
             return
         self._refused.remove(metadata["uid"])
         stored = stored_status(manifest["kind"], answer.get("status"))
-        self._written[metadata["uid"]] = _Written(version_of(answer), stored)
+        self._written[metadata["uid"]] = _Written(version_of(answer), stored, self._operator.clock())
         self._compare(manifest, status, self._written[metadata["uid"]])
         if self._dampening.written(metadata["uid"], before, status, version_of(answer)):
             logger.info(
@@ -648,7 +657,7 @@ class Reconciliation:
             logger.warning("%s: its short status is refused as well: %s", what, clean(str(error), MAX_TEXT))
             return
         stored = stored_status(body["kind"], answer.get("status"))
-        self._written[body["metadata"]["uid"]] = _Written(version_of(answer), stored)
+        self._written[body["metadata"]["uid"]] = _Written(version_of(answer), stored, self._operator.clock())
 
     def _compare(self, manifest: Manifest, status: dict[str, Any], written: _Written) -> None:
         """Remembers if the API server has stored other values than those of `status`. That it stores the same ones in

@@ -18,7 +18,7 @@ from isthmus_operator.events import LASTING_SECONDS
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.holds import REFUSED_SECONDS
 from isthmus_operator.observe import Observer
-from isthmus_operator.reconcile import MAX_STATUS_PAUSE_SECONDS, Operator, Reconciliation
+from isthmus_operator.reconcile import LATE_SECONDS, MAX_STATUS_PAUSE_SECONDS, Operator, Reconciliation
 from isthmus_operator.render import RenderSettings
 from isthmus_operator.resources import LinkRoute
 from isthmus_operator.store import Store
@@ -354,3 +354,23 @@ async def test_a_refused_status_is_written_without_messages_and_lists_by_a_merge
         world.now += 2 * REFUSED_SECONDS + 1
     assert len(world.api.merged) == 1, "once"
     assert world.api.tried.count("bad") > tried, "the whole status is tried again"
+
+
+async def test_a_restored_status_is_corrected(world: World) -> None:
+    """The versions of a restored etcd are older than those that the operator has seen, and stay so."""
+    await world.look()
+    good = world.store.link_routes["net"][1]
+    conditions = [
+        {**item, "status": "True", "reason": "Ready"} for item in world.api.statuses["good"]["conditions"]
+    ]
+    good["status"] = {**world.api.statuses["good"], "conditions": conditions}
+    good["metadata"]["resourceVersion"] = "5"
+    world.api.tried.clear()
+    world.now += LATE_SECONDS - 1
+    await world.look()
+    assert "good" not in world.api.tried  # a watch that is late
+    world.now += 1
+    await world.look()
+    assert world.api.tried.count("good") == 1
+    await world.look()
+    assert world.api.tried.count("good") == 1
