@@ -23,6 +23,22 @@ ASKED = [("payments", "in"), ("orders", "out"), ("$management", "out")]
 """Addresses, and the direction of the auto-link by which the server asks for them: `in` receives."""
 
 
+def test_a_server_has_no_links_after_its_policy_was_put_out_of_force(routers: Routers) -> None:
+    port = free_port()
+    auto_link: Section = ("autoLink", {"address": "payments", "direction": "in", "containerId": "A"})
+    server = routers.start("S", listener(port, "route-container"), auto_link)
+    (_, vhost) = GOVERNED
+    policy: Section = ("policy", {"enableVhostPolicy": True, "defaultVhost": "v"})
+    router = routers.start(
+        "A", connector(port, "route-container", name="to-server", policyVhost="v"), policy, vhost
+    )
+    server.await_status(lambda status: status["autoLinks"][0]["state"] == "active", "the policy allows it")
+    policy[1]["enableVhostPolicy"] = False
+    router.configure()
+    server.await_status(lambda status: status["autoLinks"][0]["state"] == "failed", "the link is detached")
+    assert "its connector does not allow links of the peer" in server.status()["autoLinks"][0]["message"]
+
+
 @pytest.mark.parametrize("role", ["normal", "route-container"])
 @pytest.mark.parametrize(
     ("policy", "attributes", "attached"),
@@ -31,8 +47,9 @@ ASKED = [("payments", "in"), ("orders", "out"), ("$management", "out")]
         (GOVERNED, {}, set()),
         ([], {"allowPeerLinks": True}, set(ASKED)),
         (GOVERNED, {"policyVhost": "v"}, {("payments", "in")}),
+        (GOVERNED[1:], {"policyVhost": "v"}, set()),
     ],
-    ids=["default", "default with a policy", "allowed", "by a policy"],
+    ids=["default", "default with a policy", "allowed", "by a policy", "by a policy that is not in force"],
 )
 def test_a_server_attaches_only_what_its_connector_allows(
     routers: Routers,

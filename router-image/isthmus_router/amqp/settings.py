@@ -136,9 +136,7 @@ def connector_settings(
         username=config.sasl_username,
         password=config.sasl_password,
         verify_hostname=config.verify_hostname,
-        allow_peer_links=config.role.is_between_routers
-        or config.allow_peer_links
-        or config.policy_vhost is not None,
+        allow_peer_links=config.role.is_between_routers or config.allow_peer_links,
     )
 
 

@@ -55,7 +55,7 @@ class Applicant:
     policy_vhost: str | None
     """What the listener or connector says instead."""
     may_attach: bool = True
-    """Whether the peer of a connector may attach links of its own."""
+    """Whether the peer of a connector may attach links of its own without a policy."""
 
     @property
     def address(self) -> str:
@@ -262,11 +262,12 @@ class PolicyEnforcer:
             return False
         condition = self.renew(link.connection)
         grant: Grant | None = link.connection.grant
-        item = self._open.get(link.connection.id)
-        if condition is None and item is not None and not item.applicant.may_attach:
-            condition = NO_PEER_LINKS
-        if condition is None and grant is not None:
-            condition = grant.attach_refusal(link, self._core.links_beside(link))
+        if condition is None:
+            condition = (
+                self._ungoverned_refusal(link.connection)
+                if grant is None
+                else grant.attach_refusal(link, self._core.links_beside(link))
+            )
         if condition is not None:
             if grant is not None:
                 grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
@@ -278,6 +279,11 @@ class PolicyEnforcer:
                 link.limit_size(most)
             link.guard = grant.guard(link) if grant is not None else None
         return False
+
+    def _ungoverned_refusal(self, connection: Connection) -> Condition | None:
+        """Why the peer may not have a link where no policy holds; None when it may."""
+        item = self._open.get(connection.id)
+        return None if item is None or item.applicant.may_attach else NO_PEER_LINKS
 
     # Changes
 
@@ -359,12 +365,12 @@ class PolicyEnforcer:
         return None
 
     def _review_link(self, link: Link, grant: Grant | None) -> None:
-        condition = grant.refusal(link) if grant is not None else None
+        condition = self._ungoverned_refusal(link.connection) if grant is None else grant.refusal(link)
         if condition is None and link.incoming:
             guard = grant.guard(link) if grant is not None else None
             self._core.set_guard(link, guard)
             condition = _wrong_with_arriving(link, guard)
-        if grant is not None and condition is not None:
+        if condition is not None:
             detach_denied(self._core.port, link, grant, condition)
 
 

@@ -450,9 +450,9 @@ CONNECTOR = Section(
         Attribute(
             "allowPeerLinks",
             Kind.BOOLEAN,
-            "The peer may attach links of its own, also to `$management`, as a client may. Without it, and without "
-            "`policyVhost`, the peer has only the links that the router attaches. For the roles normal and "
-            "route-container.",
+            "The peer may attach links of its own, also to `$management`, as a client may. Without it, the peer has "
+            "only the links that the router attaches, and those that `policyVhost` allows if the policy is in force. "
+            "For the roles normal and route-container.",
             default=False,
         ),
         replace(_MANAGEMENT, update=Update.REPLACE),
