@@ -26,7 +26,7 @@ from .contests import MAX_PAUSE_SECONDS, Contests
 from .digests import fingerprint, is_digested
 from .fields import is_applied, is_inherited
 from .holds import Holds
-from .leftovers import Leftovers
+from .leftovers import DELETABLE, Leftovers
 from .model import Problem
 from .names import (
     ANNOTATION_APPLIED,
@@ -253,11 +253,19 @@ def _same_quantity(live: Any, desired: Any) -> bool:
 def superfluous(
     live: Mapping[Identity, Manifest], desired: Iterable[Identity], resource: Owner
 ) -> Iterator[Identity]:
-    """Objects controlled by `resource` that it no longer wants. The ledgers of its certificates are the keeper's."""
+    """Objects controlled by `resource` that it no longer wants, and that the operator may delete.
+
+    Those of other kinds stay until their owner is deleted. The ledgers of its certificates are the keeper's.
+    """
     wanted = set(desired)
     for key, manifest in live.items():
         owner = controller(manifest)
-        if key in wanted or owner is None or owner.get("uid") != resource.metadata.uid:
+        if (
+            key in wanted
+            or key[0] not in DELETABLE
+            or owner is None
+            or owner.get("uid") != resource.metadata.uid
+        ):
             continue
         # Ledgers are Secrets. Anybody who may create an object of another kind can give it the label.
         if key[0] == "Secret" and LABEL_PROFILE in (manifest["metadata"].get("labels") or {}):

@@ -123,7 +123,7 @@ def test_a_value_that_cannot_be_used_is_generated_again(value: str) -> None:
     assert len(b64decode(filled(with_key(), with_key(value))["data"]["key"])) == 32
 
 
-def test_only_objects_of_this_very_router_are_superfluous() -> None:
+def test_only_objects_of_this_very_router_that_the_operator_may_delete_are_superfluous() -> None:
     live = {
         ("Service", "kept"): service(ownerReferences=owner("uid-west")),
         ("Service", "gone"): service(ownerReferences=owner("uid-west")),
@@ -132,11 +132,12 @@ def test_only_objects_of_this_very_router_are_superfluous() -> None:
         ),
         ("Service", "former"): service(ownerReferences=owner("uid-old")),
         ("Service", "foreign"): service(),
-        ("StatefulSet", "forged"): service(ownerReferences=owner("uid-west"), labels={LABEL_PROFILE: "x"}),
+        ("RoleBinding", "kept by Kubernetes"): service(ownerReferences=owner("uid-west")),
+        ("Job", "forged"): service(ownerReferences=owner("uid-west"), labels={LABEL_PROFILE: "x"}),
         ("Secret", "ledger"): service(ownerReferences=owner("uid-west"), labels={LABEL_PROFILE: "x"}),
     }
     found = list(superfluous(live, [("Service", "kept")], west()))
-    assert found == [("Service", "gone"), ("StatefulSet", "forged")]
+    assert found == [("Service", "gone"), ("Job", "forged")]
 
 
 def test_a_fingerprint_changes_with_what_somebody_did_and_not_by_itself() -> None:
