@@ -63,7 +63,7 @@ async def serve(settings: Settings) -> int:
         namespaces.discard,
         lambda: namespaces.delivered_at,
     )
-    server = HealthServer(settings.health_port, lambda: watchdog.trouble)
+    server = HealthServer(settings.health_port, lambda: watchdog.trouble, lambda: namespaces.waits)
     election = None
     if settings.lease_name is not None:
         election = Election(cluster.apart(), settings.namespace, settings.lease_name, settings.identity)

@@ -15,7 +15,7 @@ RECONCILE_SECONDS = Histogram(
 PENDING = Gauge("isthmus_operator_pending_namespaces", "Namespaces that wait for reconciliation.")
 UNREADABLE = Gauge(
     "isthmus_operator_unreadable_namespaces",
-    "Namespaces of the installation that the operator may not or cannot read.",
+    "Namespaces of the installation that the operator may not or cannot read. 1 if it cannot read the cluster.",
 )
 WRITES = Counter("isthmus_operator_object_writes_total", "Objects applied or deleted.", ["kind", "action"])
 CONTESTS = Counter(

@@ -59,6 +59,8 @@ class Namespaces:
         """What kopf watches."""
         self.indexers = indexing.OperatorIndexers()
         """What kopf holds of it."""
+        self.waits: str | None = None
+        """Why the operator watches nothing. None: it does, or has not tried yet."""
         self.delivered_at = time.monotonic()
         """When a list or a watch has last delivered an object. A bookmark, which a watch sends each minute, is none."""
 
@@ -75,6 +77,22 @@ class Namespaces:
     async def find(self) -> bool:
         """Examine all namespaces, and return whether there is one to watch. Raises ApiError for a failure that concerns
         all of them."""
+        try:
+            found = await self._find()
+        except ApiError as error:
+            self._wait(str(error))
+            raise
+        self.waits = None
+        if not found:
+            self._wait("the operator may not read any namespace")
+        return found
+
+    def _wait(self, why: str) -> None:
+        """The operator can watch nothing, which counts as one namespace if it is to watch the cluster."""
+        self.waits = why
+        UNREADABLE.set(len(self._names) or 1)
+
+    async def _find(self) -> bool:
         places: Sequence[str | None] = self._names or [None]
         found = await asyncio.gather(*map(self._failure, places))
         for name, why in zip(places, found, strict=True):

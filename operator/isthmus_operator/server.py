@@ -24,12 +24,15 @@ ANSWER_SECONDS = 4.0
 
 
 class HealthServer:
-    """`trouble` returns what is wrong with the process, or None. A standby that does not lead is healthy
-    and ready: it is ready to take over."""
+    """`trouble` returns what is wrong with the process, or None. `waits` returns what a healthy process waits for
+    before it can work, or None. A standby that does not lead is healthy and ready: it is ready to take over."""
 
-    def __init__(self, port: int, trouble: Callable[[], str | None]) -> None:
+    def __init__(
+        self, port: int, trouble: Callable[[], str | None], waits: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._port = port
         self._trouble = trouble
+        self._waits = waits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._document = b""
         self._not_before = 0.0
@@ -37,7 +40,7 @@ class HealthServer:
             "http",
             {
                 "/healthz": Route(self._asked(self._health), MAX_PROBES, any_host=True),
-                "/readyz": Route(self._asked(self._health), MAX_PROBES, any_host=True),
+                "/readyz": Route(self._asked(self._readiness), MAX_PROBES, any_host=True),
                 "/metrics": Route(self._asked(self._metrics), MAX_DOCUMENTS),
             },
         )
@@ -78,7 +81,12 @@ class HealthServer:
     # On the operator's loop
 
     async def _health(self) -> Answer:
-        trouble = self._trouble()
+        return self._answer(self._trouble())
+
+    async def _readiness(self) -> Answer:
+        return self._answer(self._trouble() or self._waits())
+
+    def _answer(self, trouble: str | None) -> Answer:
         return text(HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK, trouble or "ok")
 
     async def _metrics(self) -> Answer:

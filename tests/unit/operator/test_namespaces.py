@@ -422,6 +422,34 @@ async def test_what_the_operator_waits_for_is_logged(
     await asyncio.wait_for(main._anything_readable(found), 10)
 
 
+@pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.parametrize("names", [(), ("a", "b")])
+async def test_an_operator_that_can_watch_nothing_is_not_ready(status: int, names: tuple[str, ...]) -> None:
+    """Without the rights or a CustomResourceDefinition, it led, was ready, and no metric stated that it did nothing."""
+
+    class Lacking(Rights):
+        lacks = True
+
+        async def pages(self, kind: str, namespace: str | None, **_: Any) -> AsyncIterator[Any]:
+            if self.lacks and kind == "Router":
+                raise ApiError(status, "", "no")
+            yield []
+
+    server = Lacking()
+    found = Namespaces(server, names, lambda _: None)  # type: ignore[arg-type]
+    assert found.waits is None
+    try:
+        assert not await found.find()
+    except ApiError:
+        assert status != 403
+    assert found.waits
+    assert UNREADABLE._value.get() == (len(names) or 1)
+    server.lacks = False
+    assert await found.find()
+    assert found.waits is None
+    assert UNREADABLE._value.get() == 0
+
+
 async def test_an_api_server_that_cannot_be_reached_refuses_nothing() -> None:
     class Gone(Rights):
         async def pages(self, kind: str, namespace: str | None, **_: str) -> AsyncIterator[Any]:

@@ -25,6 +25,7 @@ HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 class Operator:
     trouble: str | None = None
+    waits: str | None = None
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def operator() -> Operator:
 
 @pytest.fixture
 async def server(operator: Operator) -> AsyncIterator[HealthServer]:
-    server = HealthServer(0, lambda: operator.trouble)
+    server = HealthServer(0, lambda: operator.trouble, lambda: operator.waits)
     await server.start()
     yield server
     await server.stop()
@@ -59,6 +60,14 @@ async def test_probes(server: HealthServer, operator: Operator, path: str) -> No
     assert await get(server, path) == (200, "ok\n")
     operator.trouble = "the watches are dead"
     assert await get(server, path) == (503, "the watches are dead\n")
+
+
+async def test_an_operator_that_waits_is_healthy_and_not_ready(
+    server: HealthServer, operator: Operator
+) -> None:
+    operator.waits = "the list of routers failed with status 404"
+    assert (await get(server, "/healthz"))[0] == 200
+    assert await get(server, "/readyz") == (503, "the list of routers failed with status 404\n")
 
 
 async def test_metrics_only_for_hosts_that_are_answered(server: HealthServer) -> None:
