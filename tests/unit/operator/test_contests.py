@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,7 +162,7 @@ async def test_a_status_that_somebody_else_changes_again_and_again_is_written_wi
         written = world.reconciliation._written
         for uid, item in written.items():
             if uid == "good":
-                written[uid] = type(item)(9 + number, item.status)
+                written[uid] = replace(item, resource_version=9 + number)
         world.now += 0.1
     assert world.api.tried.count("good") == MOST_CHANGES + 1
     await world.observer.close()
