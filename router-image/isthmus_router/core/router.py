@@ -129,6 +129,8 @@ class RouterCore:
         """Called when a connection between routers takes the place of another one, to the same peer or not."""
         self.lost: list[Callable[[Connection], None]] = []
         """Called when a connection has ended that still has many links, but none that stand (`Connection.leaving`)."""
+        self._opening: tuple[Connection, int] | None = None
+        """The connection that observers are being told of, and how many of them have been told."""
         self._port: Port | None = None
 
     @property
@@ -152,8 +154,12 @@ class RouterCore:
         """Both sides opened `connection`."""
         self.connections[connection.id] = connection
         self.counters.connections_opened += 1
-        for observer in self.observers:
+        for number, observer in enumerate(self.observers, 1):
+            self._opening = connection, number
             observer.connection_opened(connection)
+            if connection.id not in self.connections:
+                break  # the observer has closed it
+        self._opening = None
 
     def connection_lost(self, connection: Connection) -> None:
         """The connection is gone, and its links go in steps; `connection_closed` comes after the last one."""
@@ -174,7 +180,10 @@ class RouterCore:
         self.counters.connections_closed += 1
         for link in list(connection.links):
             self.link_closed(link)
-        for observer in self.observers:
+        told = self.observers
+        if self._opening is not None and self._opening[0] is connection:
+            told = told[: self._opening[1]]
+        for observer in told:
             observer.connection_closed(connection)
 
     # Links
