@@ -68,7 +68,13 @@ class BoundedResponse(aiohttp.ClientResponse):
         async with self.lists:
             body = await self.read()
             self._body = None  # kopf reads an answer once, and holds it while it processes the objects
-            return await apart(watched, body) if body.strip() else None
+            try:
+                return await apart(watched, body) if body.strip() else None
+            except ValueError:
+                if self.status < 400:
+                    raise
+                # Without a CustomResourceDefinition, the API server answers with a text. kopf reads errors as JSON.
+                return {"kind": "Status", "code": self.status, "message": f"HTTP status {self.status}"}
 
 
 class Sessions:

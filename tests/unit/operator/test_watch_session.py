@@ -15,7 +15,7 @@ import kopf
 import pytest
 import trustme
 from aiohttp import web
-from kopf._cogs.clients import api, auth
+from kopf._cogs.clients import api, auth, errors
 from kopf._cogs.structs import credentials
 from kopf._core.engines import activities
 from kopf._core.engines.indexing import OperatorIndexers
@@ -91,6 +91,21 @@ async def test_refused_credentials_are_used_again_after_a_pause(
             found = await api.get("/version", settings=kopf.OperatorSettings(), logger=logger)
             assert found == {"authorization": "Bearer t"}
     assert server.pauses == pauses
+
+
+async def test_an_error_with_a_text_in_place_of_a_status_has_its_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server answers so without a CustomResourceDefinition. It counted as an answer that is no JSON."""
+
+    class Missing(Refusing):
+        async def answer(self, request: web.Request) -> web.Response:
+            return web.Response(text="404 page not found\n", status=404, content_type="text/plain")
+
+    async with logged_in(Missing(0), monkeypatch):
+        with pytest.raises(errors.APINotFoundError) as error:
+            await api.get("/version", settings=kopf.OperatorSettings(), logger=logger)
+    assert (error.value.status, error.value.message) == (404, "HTTP status 404")
 
 
 async def test_new_credentials_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
