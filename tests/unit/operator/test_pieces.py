@@ -74,6 +74,7 @@ async def test_a_reconciliation_of_many_settled_resources_is_divided(
         assert server.requests.total() - before <= 2  # a resync may be due
     finally:
         await server.reconciler.close()
+        server.reconciler._publisher.forget("net")
 
 
 async def test_work_begins_in_pieces_and_its_errors_come_last() -> None:
