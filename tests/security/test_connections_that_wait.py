@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.integration.support.raw import AMQP_HEADER, OPEN, frame
@@ -23,16 +23,17 @@ CONNECTIONS, HOSTS = 2_000, 50
 LINKS = 5
 """That each connection attaches and detaches in a burst."""
 BURSTS = 2
-MOST_CPU_SECONDS = 0.05
-"""Of the router between start and arrival of a message, for 99 of 100: two turns take 0.02 s."""
+MOST_CPU_SECONDS = {"compiled": 0.5, "python": 2.0}
+"""Of the router between start and arrival of a message, for 99 of 100. A message that waits for all bursts takes 3 and
+6 s; it is to wait for one or two turns of each host, of 2 ms with the compiled kernel."""
 
 
 @pytest.fixture
-def crowd(routers: Routers) -> Iterator[tuple[Router, list[socket.socket]]]:
+def crowd(either_kernel: Callable[[], Routers]) -> Iterator[tuple[Router, list[socket.socket]]]:
     """A router with open connections that do nothing yet."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    router = routers.start("A", idleTimeoutSeconds=600)
+    router = either_kernel().add("A", idleTimeoutSeconds=600).start()
     with contextlib.ExitStack() as ends:
         made = []
         for number in range(CONNECTIONS):
@@ -58,7 +59,7 @@ def test_bursts_of_many_hosts_delay_no_other_client(crowd: tuple[Router, list[so
             for sock in connections:
                 sock.recv(1 << 16)
     canary.report.check(at_least=1)
-    assert canary.report.cpu_p99 < MOST_CPU_SECONDS, canary.report
+    assert canary.report.cpu_p99 < MOST_CPU_SECONDS[router.environment["ISTHMUS_KERNEL"]], canary.report
 
 
 @contextlib.contextmanager

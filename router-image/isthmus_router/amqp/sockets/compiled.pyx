@@ -641,6 +641,7 @@ cdef class Poller:
         cdef int order[AT_ONCE]
         cdef int count, index, usual
         cdef int done = 0
+        cdef bint left
         cdef double begun
         cdef Socket *sock
         cdef list connections = []
@@ -660,9 +661,9 @@ cdef class Poller:
         for index in range(count):
             connections.append(<object>self.job.sockets[order[index]].connection)
         done = self._serve(connections, order, 0, usual, begun, seconds * PART_OF_USUAL)
-        self.left = done < usual
+        left = done < usual
         done += self._serve(connections, order, usual, count, begun, seconds)
-        self.left = self.left or done < count
+        self.left = left or done < count
         return done
 
     cdef int _sort(self, int *order, int count) except -1:

@@ -124,9 +124,9 @@ class Poller:
         begun = self._charges.clock()
         self._charges.begin_round()
         served = self._serve(usual, begun + seconds * PART_OF_USUAL)
-        self._left = served < len(usual)
+        left = served < len(usual)
         some = self._serve(others, begun + seconds)
-        self._left = self._left or some < len(others)
+        self._left = left or some < len(others)
         return served + some
 
     def _sort(
