@@ -23,6 +23,7 @@ from tests.unit.operator.support import (
 from isthmus_operator.apply import Applier, Identity, Outcome, identity, owned
 from isthmus_operator.cluster import ApiError, Cluster, Manifest, guard
 from isthmus_operator.fields import is_applied
+from isthmus_operator.leftovers import DELETABLE
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import ANNOTATION_APPLIED, CHILD_KINDS, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.render import RenderSettings, render
@@ -185,7 +186,17 @@ async def test_what_others_have_taken_since_it_was_seen_is_a_conflict(
     assert world.is_untouched(desired) == (act == "replace")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHILD_KINDS if kind != "PersistentVolumeClaim"])
+@pytest.mark.parametrize("kind", sorted(set(CHILD_KINDS) - DELETABLE))
+async def test_what_the_operator_may_not_delete_is_left(world: World, kind: str) -> None:
+    owner, desired = world.desired(kind)
+    assert (await world.converge(owner, desired)).problems == []
+    live = await world.get(desired)
+    outcome = await world.converge(owner, live=live)
+    assert (outcome.deleted, outcome.problems) == ([], [])
+    assert await world.get(desired) is not None
+
+
+@pytest.mark.parametrize("kind", sorted(DELETABLE))
 @pytest.mark.parametrize("act", ["replace", "relabel"])
 async def test_what_others_have_taken_is_not_deleted(world: World, kind: str, act: str) -> None:
     owner, desired = world.desired(kind)
