@@ -24,7 +24,8 @@ RENEW_DEADLINE_SECONDS = 10.0
 MARGIN_SECONDS = 1.0
 RETRY_SECONDS = 2.0
 MAX_RIVAL_SECONDS = 60.0
-"""Longest duration of the lease of another holder that counts. Whoever may write the lease could state 68 years."""
+"""A longer duration in the lease of another holder counts as this, and a shorter one than `LEASE_SECONDS` as that one.
+Everyone who may write the lease could otherwise stop all operators for years, or make two of them lead."""
 MAX_TRANSITIONS = 2**31 - 1
 """The API server refuses a larger number."""
 
@@ -50,7 +51,8 @@ def decide(lease: Manifest | None, identity: str, seen: Sighting | None, now: fl
         return "renew"
     if not holder:
         return "take"
-    duration = min(MAX_RIVAL_SECONDS, float(spec.get("leaseDurationSeconds") or LEASE_SECONDS))
+    stated = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+    duration = min(MAX_RIVAL_SECONDS, max(LEASE_SECONDS, stated))
     if seen is None or seen.version != lease["metadata"]["resourceVersion"]:
         return "wait"
     return "take" if now - seen.at >= duration else "wait"

@@ -33,6 +33,7 @@ def lease(holder: str | None, version: str = "7", duration: int = 15) -> dict[st
         (lease("rival"), Sighting("7", NOW - 15.0), "take"),
         (lease("rival", version="8"), Sighting("7", NOW - 100), "wait"),
         (lease("rival", duration=60), Sighting("7", NOW - 15.0), "wait"),
+        (lease("rival", duration=1), Sighting("7", NOW - 14.9), "wait"),
         (lease("rival", duration=2**31 - 1), Sighting("7", NOW - 59.9), "wait"),
         (lease("rival", duration=2**31 - 1), Sighting("7", NOW - 60.0), "take"),
     ],
