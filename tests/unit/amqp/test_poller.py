@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+import pytest
 from tests.unit.amqp.rig import End, Peer, Rig
 
 from isthmus_router.amqp.sockets import charges
@@ -116,8 +117,11 @@ def test_costly_connections_come_last_and_have_a_part_of_each_round(rig: Rig) ->
         assert len(attached(peers[3:])) == len(attached(peers[:3])) == number
 
 
-def test_clients_take_turns_however_many_connections_they_have(rig: Rig) -> None:
+@pytest.mark.parametrize("costly", [0, charges.COSTLY_TURNS], ids=["usual", "costly"])
+def test_clients_take_turns_however_many_connections_they_have(rig: Rig, costly: int) -> None:
     peers = attaching(rig, ["a"] * CLIENTS + ["b"])
+    for peer in peers:
+        peer.router_side.costly = costly
     other = peers.pop()
     for _ in range(3):
         assert rig.driver.poller.read(0.0) == 1
