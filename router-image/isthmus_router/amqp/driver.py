@@ -87,7 +87,7 @@ class Driver:
         """Whether the loop will call for them, and for the events of connections that wait: once in a round of it, as
         each call takes a slice, however many jobs and connections ask for one."""
         self._looks = self._room_is_made = False
-        """Whether one of them looks at all connections, and one gives sessions room back."""
+        """Whether one of the jobs looks at all connections, and another one gives sessions room back."""
         self._links_to_forget = MANY_LINKS
         """How many links connections that end may still forget in this turn."""
         self._connection_ids = count(1)
@@ -118,7 +118,7 @@ class Driver:
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         self._is_dealing = False
-        """Events are dealt with: whoever flushes is called by their handlers."""
+        """The router deals with events, or writes. A handler of an event that calls `flush` then writes nothing."""
         core.attach_port(self)
         loop.add_reader(self.poller.fileno(), self.turn)
         loop.call_later(1.0, self._second_passed)
@@ -340,7 +340,7 @@ class Driver:
             forwarder.resume()
 
     def _while_dealing(self, deal: Callable[[], object]) -> object:
-        """Deal with events of connections."""
+        """Call `deal`, which deals with events of connections, and return its result."""
         self._is_dealing = True
         try:
             return deal()

@@ -1,4 +1,4 @@
-"""What observers of the core are told of a connection that one of them closes as it opens."""
+"""One observer of the core closes a connection while the observers are told that it has opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isthmus_router.core.router import RouterCore
 
 
 class Observer:
-    """Notes what it is told."""
+    """Records what the core tells it of connections."""
 
     def __init__(self, core: RouterCore, *, closes: bool = False) -> None:
         self.told: list[str] = []
