@@ -101,13 +101,14 @@ class Balance:
                     return at
         best = start = self.turn % count
         best_value = second = NOBODY
+        last = count - 1  # the others have been looked at, and what has been found out is kept
         for step in range(count):
             at = (start + step) % count
             load = loads[at]
             value = _burden(sinks[at]) if load is None else load.outstanding + load.cost
             if value < best_value:
                 best, best_value, second = at, value, best_value
-                if value <= least:
+                if value <= least and step < last:
                     break
             elif value < second:
                 second = value

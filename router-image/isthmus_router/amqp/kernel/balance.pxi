@@ -50,7 +50,7 @@ cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *receivers) except -1:
             second = best_value
             best_value = value
             best = at
-            if value <= least:
+            if value <= least and step < count - 1:
                 break
         elif value < second:
             second = value
