@@ -6,7 +6,7 @@
 set -u
 python=$1 folders=$2
 shift 2
-most=8
+most=20
 # Thousands of processes are started from the same sources: without this, each of them would compile all of them.
 unset PYTHONDONTWRITEBYTECODE
 failed=$(mktemp)

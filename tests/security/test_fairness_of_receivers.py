@@ -16,13 +16,17 @@ from isthmus_router.message.control import Message, Properties, encode_message
 
 CONNECTIONS, LINKS = 4, 2_500
 RECEIVERS = CONNECTIONS * LINKS
-CHANGING, CHANGES = 20, 4_000
-"""Each client changes so often that the canary has sent more than a thousand messages: one collection of garbage, for
-which all wait that are under way, is then less than the hundredth part."""
+CHANGING = 20
+LEAST_CHANGES = 2_000
+BUFFER = 1 << 16
+"""Bytes of changes that a client has sent and the router has not read; with more of them, a client waits long."""
+MESSAGES = 6_000
+"""Of the canary, 200 in a second: one collection of garbage, for which all wait that are under way, is then less than
+the hundredth part."""
 SPELLINGS = 8_000
 MEBIBYTE = 1 << 20
-MOST_CPU_SECONDS = 0.15
-"""Of a turn, with room for a collection of garbage."""
+MOST_CPU_SECONDS = {"compiled": 0.15, "python": 0.4}
+"""Of a turn, with room for a collection of garbage: with 10,000 receivers it takes up to 0.11 s, and 0.31 s."""
 MOST_CPU_P99 = 0.05
 
 pytestmark = pytest.mark.timeout(600)
@@ -78,11 +82,11 @@ def await_metric(router: Router, name: str, label: str, count: int) -> None:
     eventually(reached, f"{count} {name}", 240)
 
 
-def check(canary: Canary) -> None:
+def check(canary: Canary, kernel: str) -> None:
     """The messages arrived, and no turn was long."""
     canary.report.check()
     assert canary.report.cpu_p99 < MOST_CPU_P99, canary.report
-    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS[kernel], canary.report
 
 
 @pytest.mark.parametrize("distribution", ["balanced", "closest"])
@@ -90,21 +94,22 @@ def test_receivers_that_come_and_go(either_kernel: Callable[[], Routers], distri
     """The canary's messages are to their address, and it alone has credit."""
     router = crowd(either_kernel, distribution)
     with receivers(router), contextlib.ExitStack() as stack:
-        floods = [stack.enter_context(Flood(router.port)) for _ in range(CHANGING)]
+        floods = [stack.enter_context(Flood(router.port, buffer=BUFFER)) for _ in range(CHANGING)]
         for flood in floods:
             flood.send(opening(), begin())
-        with Canary(router, address="crowd/x", rate=200) as canary:
-            before = int(router.metric("links_attached_total"))
-            for number in range(0, CHANGES, 10):
+        before = int(router.metric("links_attached_total"))
+        with Canary(router, address="crowd/x", rate=200, enough=MESSAGES) as canary:
+            number = 0
+            while not canary.has_sent_enough:
+                changes = (
+                    attach(0, f"c{number + n}", "crowd/x", receiver=True) + detach(0) for n in range(10)
+                )
+                sent = b"".join(changes)
                 for flood in floods:
-                    flood.send(
-                        *(
-                            attach(0, f"c{number + n}", "crowd/x", receiver=True) + detach(0)
-                            for n in range(10)
-                        )
-                    )
-            await_metric(router, "links_attached_total", "", before + CHANGING * CHANGES)
-    check(canary)
+                    flood.send(sent)
+                number += 10
+        assert int(router.metric("links_attached_total")) >= before + LEAST_CHANGES
+    check(canary, router.environment["ISTHMUS_KERNEL"])
 
 
 def test_messages_that_spell_the_address_in_thousands_of_ways(either_kernel: Callable[[], Routers]) -> None:
@@ -126,7 +131,7 @@ def test_messages_that_spell_the_address_in_thousands_of_ways(either_kernel: Cal
         with Flood(router.port) as flood:
             flood.send(opening(), begin(), attach(0, "one", "crowd/x", receiver=True))
             await_metric(router, "links", 'type="endpoint"', RECEIVERS + 4)
-    check(canary)
+    check(canary, router.environment["ISTHMUS_KERNEL"])
     assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
 
 
@@ -151,4 +156,4 @@ def test_receivers_with_different_limits_of_size(either_kernel: Callable[[], Rou
             sender.send(*(transfer_frame(taken + n, payload, settled=True) for n in range(50)))
             taken += 50
             await_metric(router, "deliveries_total", 'direction="out"', taken)
-    check(canary)
+    check(canary, router.environment["ISTHMUS_KERNEL"])

@@ -17,7 +17,7 @@ from tests.integration.support.forks import Forked, ForkServer
 from tests.integration.support.ports import free_port
 
 Section = tuple[str, dict[str, Any]]
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 WAIT_SECONDS = 90.0
 """Long enough for a machine that has much else to do; nothing takes that long by itself."""

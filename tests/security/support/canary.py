@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import struct
 import subprocess
 import sys
@@ -80,8 +81,11 @@ class Canary:
         user: str | None = None,
         password: str | None = None,
         ca: Path | None = None,
+        enough: int = 0,
     ) -> None:
-        """`rate`: messages per second. `ca`: connect with TLS, and trust this authority."""
+        """`rate`: messages per second. `ca`: connect with TLS, and trust this authority. `enough`: the number of
+        messages after which `has_sent_enough`.
+        """
         self._task = {
             "port": router.port,
             "receive_at": (receive_at or router).port,
@@ -91,6 +95,7 @@ class Canary:
             "user": user,
             "password": password,
             "ca": None if ca is None else str(ca),
+            "enough": enough,
         }
         self._process: subprocess.Popen[str] | None = None
         self._report: Report | None = None
@@ -105,6 +110,13 @@ class Canary:
     def has_ended(self) -> bool:
         """Whether it has ended by itself, because one of its connections has."""
         return self._process is not None and self._process.poll() is not None
+
+    @property
+    def has_sent_enough(self) -> bool:
+        """Whether it has sent as many messages as were asked for, or will send no more."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def __enter__(self) -> Self:
         self._process = process = subprocess.Popen(
@@ -123,7 +135,7 @@ class Canary:
         try:
             output, _errors = self._process.communicate(timeout=START_SECONDS + END_SECONDS)
             assert self._process.returncode == 0, f"the canary ended with status {self._process.returncode}"
-            self._report = Report(**json.loads(output))
+            self._report = Report(**json.loads(output.splitlines()[-1]))
         finally:
             self._process.kill()
             self._process.wait()
@@ -174,6 +186,7 @@ class _Flight:
         self._clients = clients
         self._pid = task["pid"]
         self._period = 1 / task["rate"]
+        self._enough = task["enough"]
         options: dict[str, Any] = {}
         if task["user"]:
             options = {"user": task["user"], "password": task["password"], "mechanisms": "PLAIN"}
@@ -211,6 +224,8 @@ class _Flight:
                 self._sender.send(_HEAD + _NUMBER.pack(len(self._starts)))
                 self._starts.append((due, cpu_that_counts(self._pid)))
                 due += self._period
+                if len(self._starts) == self._enough:
+                    print("enough", flush=True)
             self._clients.step(min(0.05, max(0.0, due - time.monotonic())))
             self._collect()
         end = time.monotonic() + END_SECONDS

@@ -64,10 +64,21 @@ def flow(handle: int, credit: int, channel: int = 0) -> bytes:
 class Flood:
     """A connection whose input is counted and thrown away by a thread, so that sending never waits for it."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, *, address: str | None = None) -> None:
-        """`address`: the IP address of this end."""
+    def __init__(
+        self,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        address: str | None = None,
+        buffer: int | None = None,
+    ) -> None:
+        """`address`: the IP address of this end. `buffer`: the bytes that it holds until the router reads them, if not
+        as many as the machine allows.
+        """
         source = None if address is None else (address, 0)
         self._socket = socket.create_connection(("localhost", port), source_address=source)
+        if buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._socket.setblocking(False)
