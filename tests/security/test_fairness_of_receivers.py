@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.integration.support.by_hand import ByHand, send_to, transfer_frame
 from tests.integration.support.routers import Router, Routers, eventually
-from tests.security.support.canary import Canary
+from tests.security.support.canary import Canary, main_thread_cpu
 from tests.security.support.frames import Flood, attach, begin, detach, flow, opening
 
 from isthmus_router.message.control import Message, Properties, encode_message
@@ -24,6 +24,8 @@ MESSAGES = 6_000
 """Of the canary, 200 in a second: one collection of garbage, for which all wait that are under way, is then less than
 the hundredth part."""
 SPELLINGS = 8_000
+AMPLE = 1_000_000
+PAYLOAD = b"\x00\x53\x75\xa0\x01x"
 MEBIBYTE = 1 << 20
 MOST_CPU_SECONDS = {"compiled": 0.15, "python": 0.4}
 """Of a turn, with room for a collection of garbage: with 10,000 receivers it takes up to 0.11 s, and 0.31 s."""
@@ -33,14 +35,17 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def crowd(kernel: Callable[[], Routers], distribution: str = "balanced", phase: int = 0) -> Router:
-    """A router where `crowd/x` has a distribution, and clients send to it and receive from it in a phase."""
+    """A router where `crowd/x` has a distribution, and clients send to it and receive from it in a phase.
+
+    They send no heartbeats.
+    """
     attributes = {
         "prefix": "crowd",
         "distribution": distribution,
         "ingressPhase": phase,
         "egressPhase": phase,
     }
-    return kernel().add("A", ("address", attributes)).start()
+    return kernel().add("A", ("address", attributes), idleTimeoutSeconds=0).start()
 
 
 @contextlib.contextmanager
@@ -110,6 +115,34 @@ def test_receivers_that_come_and_go(either_kernel: Callable[[], Routers], distri
                 number += 10
         assert int(router.metric("links_attached_total")) >= before + LEAST_CHANGES
     check(canary, router.environment["ISTHMUS_KERNEL"])
+
+
+def test_two_receivers_among_thousands_without_credit(either_kernel: Callable[[], Routers]) -> None:
+    """A message to the two costs about the same as without the others."""
+    router = crowd(either_kernel)
+    with ByHand(router.port) as sender, Flood(router.port) as one, Flood(router.port) as other:
+        for flood in (one, other):
+            flood.send(opening(), begin(), attach(0, "two", "crowd/x", receiver=True), flow(0, AMPLE))
+        sender.attach(send_to("crowd/x"))
+        sender.await_credit()
+        sent = 0
+
+        def cpu_of_messages() -> float:
+            """CPU seconds of the router for 4,000 messages."""
+            nonlocal sent
+            before = main_thread_cpu(router.pid)
+            for _ in range(40):
+                sender.send(*(transfer_frame(sent + n, PAYLOAD, settled=True) for n in range(100)))
+                sent += 100
+                sender.round_trip()
+            return main_thread_cpu(router.pid) - before
+
+        cpu_of_messages()
+        alone = cpu_of_messages()
+        with receivers(router):
+            cpu_of_messages()
+            among_others = cpu_of_messages()
+    assert among_others < 4 * alone, (alone, among_others)
 
 
 def test_messages_that_spell_the_address_in_thousands_of_ways(either_kernel: Callable[[], Routers]) -> None:

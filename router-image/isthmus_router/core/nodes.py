@@ -114,5 +114,5 @@ class PathLoad:
     def settled(self) -> None:
         """One delivery less is under way."""
         self.outstanding -= 1
-        if self.balance.least:
+        if self.balance.heeded:
             self.balance.eased(self)

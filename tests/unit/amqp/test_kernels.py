@@ -14,6 +14,7 @@ from tests.unit.steps import finished
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
 from isthmus_router.core import model
 from isthmus_router.core.address import Address
+from isthmus_router.core.balance import MOST_LOOKS
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.roles import Role
 from isthmus_router.core.sums import sums_of
@@ -304,7 +305,20 @@ SELECTIVE: list[tuple[Any, ...]] = [
 ]
 
 
+MANY: list[tuple[Any, ...]] = [
+    *[("receiver", at, "balanced/a", 0 if at % 30 else 5, Link.SND_MIXED) for at in range(MOST_LOOKS + 30)],
+    *[("send", 0, "balanced/a", 3, 10, False, None), ("settle", 2, 2, Delivery.ACCEPTED)] * 3,
+    ("detach", 4),
+    *[("credit", at, 1) for at in range(20, 90)],
+    *[("send", 1, "balanced/a", 20, 10, False, None)] * 5,
+    *[("settle", at, 1, STATES[at % len(STATES)]) for at in range(90)],
+    *[("send", at, "balanced/a", 20, 10, False, None) for at in (0, 1)] * 3,
+]
+"""Receivers of one address, more than are looked at for one delivery."""
+
+
 @settings(max_examples=150, deadline=None)
+@example(MANY)
 @example(LATE)
 @example(SELECTIVE)
 @example(SECOND)

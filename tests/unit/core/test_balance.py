@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.router_in_memory import RouterInMemory
 
+from isthmus_router.core.balance import MOST_LOOKS
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
 from isthmus_router.core.routes import Route
@@ -25,6 +27,7 @@ STEPS = st.lists(
         st.tuples(st.just("go on"), LOCAL),
         st.tuples(st.just("drain"), LOCAL),
         st.tuples(st.just("join"), st.just(0)),
+        st.tuples(st.just("leave"), LOCAL),
     ),
     max_size=60,
 )
@@ -67,7 +70,7 @@ class Consumers:
 
     def eased(self, link: Link) -> None:
         balance = self.router.core.addresses["Meven"].balance
-        if balance.least:
+        if balance.heeded > link.load():
             balance.eased(link)
 
     def step(self, what: str, at: int) -> None:
@@ -95,14 +98,18 @@ class Consumers:
             self.eased(link)
         elif what == "join":
             self.links.append(self.router.receiver("even"))
+        elif what == "leave" and len(self.links) > 2:
+            self.links.remove(link)
+            self.router.core.link_closed(link)
 
 
-@given(STEPS, st.booleans())
-def test_the_least_loaded_is_chosen(steps: list[tuple[str, int]], remote: bool) -> None:
+@given(STEPS, st.booleans(), st.sampled_from([1, 3, MOST_LOOKS]))
+def test_the_least_loaded_is_chosen(steps: list[tuple[str, int]], remote: bool, looks: int) -> None:
     consumers = Consumers(remote=remote)
-    for what, at in steps:
-        consumers.step(what, at)
-    consumers.send(10)
+    with patch("isthmus_router.core.balance.MOST_LOOKS", looks):
+        for what, at in steps:
+            consumers.step(what, at)
+        consumers.send(10)
 
 
 def looks(consumers: Consumers, count: int) -> int:
@@ -132,7 +139,36 @@ def test_few_are_looked_at_however_many_there_are() -> None:
     for link in consumers.links:
         link.capacity = 250
     assert looks(consumers, 20_000) < 20_000 * 3
+    looked = 0
     for link in consumers.links:  # one after the other, each gets the next delivery
         link.unsettled.popitem()
         consumers.eased(link)
-        assert looks(consumers, 1) < 5
+        before = len(link.unsettled)
+        looked += looks(consumers, 1)
+        assert len(link.unsettled) == before + 1
+    assert looked < 5 * len(consumers.links)
+
+
+@pytest.mark.parametrize("idle", [1, 2, 5])
+@pytest.mark.parametrize("others", ["without credit", "with a delivery each"])
+def test_few_are_looked_at_where_only_some_are_idle(idle: int, others: str) -> None:
+    """The idle ones settle at once, so that the others stay as they are."""
+    consumers = Consumers(remote=False)
+    for _ in range(1_000):
+        consumers.links.append(consumers.router.receiver("even"))
+    some = consumers.links[:: len(consumers.links) // idle][:idle]
+    for link in consumers.links:
+        if link not in some and others == "without credit":
+            link.capacity = 0
+        elif link not in some:
+            link.unsettled[0] = None
+    counts = dict.fromkeys(some, 0)
+    looks_of_all = 0
+    for _ in range(3_000):
+        looks_of_all += looks(consumers, 1)
+        (link,) = (each for each in some if each.unsettled)
+        counts[link] += 1
+        link.unsettled.clear()
+        consumers.eased(link)
+    assert looks_of_all < 3_000 * (MOST_LOOKS + 8)
+    assert max(counts.values()) - min(counts.values()) <= 2, "they take turns"

@@ -69,7 +69,7 @@ class Turns:
 
     def eased(self, link: Link) -> None:
         balance = self.router.core.addresses["Mnear"].balance
-        if balance.least > link.load():  # as the compiled kernel, which asks least often
+        if balance.heeded > link.load():  # as the compiled kernel, which asks least often
             balance.eased(link)
 
     def step(self, what: str, at: int) -> None:

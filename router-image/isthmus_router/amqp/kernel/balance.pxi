@@ -30,7 +30,8 @@ cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *receivers) except -1:
     cdef PyObject *candidate = get(balance, balance_candidate)
     cdef PyObject *sink
     cdef PyObject *load
-    cdef Py_ssize_t at, best, step
+    cdef Py_ssize_t at, best, step, looks
+    cdef bint whole
     cdef long value
     cdef long best_value = nobody
     cdef long second = nobody
@@ -42,7 +43,9 @@ cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *receivers) except -1:
             if (sink == candidate or load == candidate) and burden(sink, load) < least:
                 return at
     at = best = PyLong_AsLong(<object>get(balance, balance_turn)) % count
-    for step in range(count):
+    whole = get(receivers, receivers_whole) == TRUE
+    looks = most_looks if whole and count > most_looks else count
+    for step in range(looks):
         sink = <PyObject *>PyList_GET_ITEM(sinks, at)
         load = <PyObject *>PyList_GET_ITEM(loads, at)
         value = burden(sink, load)
@@ -58,9 +61,10 @@ cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *receivers) except -1:
         if at == count:
             at = 0
     else:
-        if get(receivers, receivers_whole) == TRUE:
+        if looks < count:
+            best = (<object>balance).least_of_all(<object>receivers)
+        elif whole:
             load = <PyObject *>PyList_GET_ITEM(loads, best)
-            put(balance, balance_candidate, <object>load if load != NONE else <object>PyList_GET_ITEM(sinks, best))
-            put(balance, balance_least, second)
+            (<object>balance).remember(<object>load if load != NONE else <object>PyList_GET_ITEM(sinks, best), second)
     put(balance, balance_turn, best + 1 if best + 1 < count else 0)
     return best

@@ -35,7 +35,7 @@ from itertools import islice
 import cproton_ffi
 from cproton_ffi import ffi
 
-from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
+from isthmus_router.core.balance import MOST_LOOKS, NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.allowance import Allowance
 from isthmus_router.amqp.kernel.buffers import (
@@ -104,6 +104,7 @@ cdef int default_priority = DEFAULT_PRIORITY
 cdef int most_priority = MAX_PRIORITY
 cdef long reluctant = RELUCTANT
 cdef long nobody = NOBODY
+cdef Py_ssize_t most_looks = MOST_LOOKS
 cdef size_t outgoing_bytes = OUTGOING_BYTES
 cdef size_t outgoing_deliveries = OUTGOING_DELIVERIES
 cdef size_t delivery_bytes = DELIVERY_BYTES
@@ -666,12 +667,12 @@ cdef class Drain:
             load = <object>get(known, self.delivery_load)
             put(<PyObject *>load, load_outstanding, PyLong_AsLong(<object>get(<PyObject *>load, load_outstanding)) - 1)
             balance = get(<PyObject *>load, load_balance)
-            if PyLong_AsLong(<object>get(balance, balance_least)):
+            if PyLong_AsLong(<object>get(balance, balance_heeded)):
                 (<object>balance).eased(load)
         address = get(link, link_address)
         if address != NONE:
             balance = get(address, address_balance)
-            if load_of(link) < PyLong_AsLong(<object>get(balance, balance_least)):
+            if load_of(link) < PyLong_AsLong(<object>get(balance, balance_heeded)):
                 (<object>balance).eased(<object>link)
         if sender == NONE:
             return _GO_ON

@@ -273,7 +273,7 @@ class Settlement:
     def eased(self, out: Link) -> None:
         """An OUT link may have less under way than before, or take deliveries again."""
         address = out.address
-        if address is not None and address.balance.least:
+        if address is not None and address.balance.heeded:
             address.balance.eased(out)
 
     def took(self, link: Link, record: Delivery | Passed) -> None:

@@ -27,6 +27,7 @@ cdef object _link = Link
 cdef Py_ssize_t address_balance = offset(Address, "balance")
 cdef Py_ssize_t address_priority = offset(Address, "priority")
 cdef Py_ssize_t balance_candidate = offset(Balance, "candidate")
+cdef Py_ssize_t balance_heeded = offset(Balance, "heeded")
 cdef Py_ssize_t balance_least = offset(Balance, "least")
 cdef Py_ssize_t balance_turn = offset(Balance, "turn")
 cdef Py_ssize_t load_balance = offset(PathLoad, "balance")
