@@ -613,9 +613,14 @@ class ServerLink(asyncio.Protocol):
             self.cut_off(f"{self._queued} bytes wait for it, and it takes none")
 
     def _unacknowledged(self) -> int:
-        """Bytes that the system has taken and the peer has not: up to some megabytes, which it takes in few steps."""
+        """Bytes that the system has taken and the peer has not: up to some megabytes, which it takes in few steps.
+
+        0 for a connection that is lost, before this end is told.
+        """
         assert self._transport is not None
         sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.fileno() < 0:
+            return 0
         return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def _check_arrival(self, now: float) -> None:

@@ -44,7 +44,7 @@ class Peer(asyncio.Transport):
         self._name = name
         self._buffered = 0
         self.broken = False
-        self._socket = SENT
+        self.socket: socket.socket | None = SENT
         self.link = ServerLink(server, server._bounds.most_queued, name)
         server._links[self.link] = None
         self.link.connection_made(self)
@@ -62,7 +62,7 @@ class Peer(asyncio.Transport):
                 self.link.resume_writing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"peername": (self._name, 1), "socket": self._socket}.get(name, default)
+        return {"peername": (self._name, 1), "socket": self.socket}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = high or 0
@@ -152,6 +152,19 @@ async def test_a_receiver_that_takes_less_than_32_kib_is_cut_off(
     receiver.link.check_progress(begun + seconds)
     assert receiver.broken is (reads < 32 * 1024)
     assert server.slow == receiver.broken
+
+
+@pytest.mark.parametrize("lost", ["with TLS", "without TLS"])
+async def test_a_connection_that_is_lost_and_has_not_ended_yet(
+    server: GossipServer, join: Join, lost: str
+) -> None:
+    """uvloop tells the end of a connection later than it takes the socket away, or closes it without TLS."""
+    peer = await join("peer")
+    closed = socket.socket()
+    closed.close()
+    peer.socket = None if lost == "with TLS" else closed
+    peer.link.check_progress(asyncio.get_running_loop().time() + 1)
+    assert not peer.broken
 
 
 async def test_a_connection_waits_for_room_for_30_seconds(server: GossipServer, join: Join) -> None:
