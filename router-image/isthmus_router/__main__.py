@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from isthmus_router import __version__
+from isthmus_router import __version__, stop_signals
 from isthmus_router.amqp.engine import require_features
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.loader import load
@@ -68,9 +68,7 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     """Run until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     process = RouterProcess(configuration, loop, router_log)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signals.heed(loop)
     loop.add_signal_handler(
         signal.SIGHUP, log.info, "SIGHUP changes nothing: files are read again when they change"
     )
@@ -91,10 +89,7 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     log.info("router stopping", extra={"id": process.core.id})
     watching.cancel()
     await process.stop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Who asks again while the interpreter ends would have it end by the signal.
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
+    stop_signals.ignore()
 
 
 if __name__ == "__main__":

@@ -384,7 +384,6 @@ def test_a_router_that_is_told_to_stop_again_and_again_ends_as_if_told_once(rout
     while process.poll() is None:
         assert time.monotonic() < deadline
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.002)
     LIVE.remove(router)
     router.process = None
     assert process.returncode == 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 import uvloop
 
-from isthmus_router import __version__
+from isthmus_router import __version__, stop_signals
 from isthmus_router.ciphers import DEFAULT_PROTOCOLS
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_LEVELS
@@ -64,9 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 async def run(options: argparse.Namespace) -> None:
     """Run until SIGTERM or SIGINT. Raises CredentialsError, or OSError for an address that cannot be used."""
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signals.heed(loop)
     credentials = None
     if options.tls_cert is not None:
         credentials = WatchedFiles(
@@ -109,10 +106,7 @@ async def run(options: argparse.Namespace) -> None:
     running.cancel()
     await server.stop()
     await health.stop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Who asks again while the interpreter ends would have it end by the signal.
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
+    stop_signals.ignore()
 
 
 def _number(kind: type[_Number], least: _Number, most: _Number) -> Callable[[str], _Number]:
