@@ -14,12 +14,15 @@ from xdist.scheduler import LoadFileScheduling
 settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("isthmus")
 
-SPARK = "tests/integration/flow_analysis"
+SPARK_SESSION = "tests/integration/flow_analysis"
+SPARK = (SPARK_SESSION, "tests/integration/cli/test_flows.py", "tests/security/test_old_tls_versions.py")
 BILLS = "tests/unit/test_image_dependencies.py"
-LONGEST_FIRST = (SPARK, "tests/integration", "tests/security", "tests/unit/sites", BILLS, "tests/unit")
+LONGEST_FIRST = (*SPARK, "tests/integration", "tests/security", "tests/unit/sites", BILLS, "tests/unit")
 """Folders in the order of their tests: whatever is begun last should be short, or the other processes wait for it."""
 APART = ("tests/integration/cli", "tests/unit/sites")
-"""Their tests share nothing and some take long, so that those of one file may run at the same time."""
+TOGETHER = "tests/integration/cli/test_docs.py"
+"""The tests of the former share nothing, unless they are of the latter, and some take long: those of one file may run
+at the same time."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -38,9 +41,9 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
     """Tests of one file run in one process, and so do all that share a Spark session, which takes a minute to start."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(APART):
+        if nodeid.startswith(APART) and not nodeid.startswith(TOGETHER):
             return nodeid
-        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+        return SPARK_SESSION if nodeid.startswith(SPARK_SESSION) else str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

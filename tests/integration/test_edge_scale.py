@@ -20,7 +20,7 @@ ADDRESSES = 100
 """Used on each edge: as many producers as consumers, each of the former with a consumer on the next edge."""
 TRACKED = ADDRESSES // 2 + 1
 """Those with producers, and the address at which the edge itself looks for collectors of flow records."""
-SECONDS_TO_RECOVER = 60.0
+SECONDS_TO_RECOVER = 180.0
 MANY_EDGES = Path(__file__).parents[2] / "bench" / "edges.py"
 
 

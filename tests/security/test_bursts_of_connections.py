@@ -28,15 +28,15 @@ from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, Physic
 from isthmus_router.transport import hello as members
 
 CONNECTIONS = 60
-BURST_BYTES = 60_000
+BURST_BYTES = 20_000
 SEND_BUFFER_BYTES = 200_000
 """A burst and what comes before it fit into the buffers of the sockets."""
 ROUNDS = 3
 """Of bursts to a member."""
 MOST_CPU_SECONDS = 0.1
 """That the attacked process spends on anything while an answer to the canary is on its way."""
-MOST_MEMORY_BYTES = 16_000_000
-"""For the 3.6 MB of all bursts."""
+MOST_MEMORY_BYTES = 8_000_000
+"""For the 1.2 MB of all bursts."""
 
 
 @contextlib.contextmanager

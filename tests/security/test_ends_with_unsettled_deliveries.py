@@ -17,8 +17,8 @@ from tests.security.support.small_container import SmallContainer
 
 pytestmark = pytest.mark.timeout(600)
 
-LINKS, OF_LINK = 2, 49_900
-"""Nearly as many as a link may have unsettled, and as a client may have."""
+LINKS, OF_LINK = 2, 25_000
+"""A link may have twice as many unsettled, and so may a client."""
 MORE = 400
 """The client may send them when the others have been freed."""
 AT_ONCE = 240

@@ -36,8 +36,9 @@ def name_range(*, by_receiver: bool) -> bytes:
     return frame(DISPOSITION, [by_receiver, UInt(0), FAR, True, ACCEPTED])
 
 
-@pytest.mark.parametrize("role", ["normal", "edge"])
-@pytest.mark.parametrize("by_receiver", [True, False], ids=["receiver", "sender"])
+@pytest.mark.parametrize(
+    ("role", "by_receiver"), [("normal", True), ("edge", False)], ids=["receiver-normal", "sender-edge"]
+)
 def test_dispositions_after_many_deliveries(
     either_kernel: Callable[[], Routers], role: str, *, by_receiver: bool
 ) -> None:
