@@ -29,7 +29,7 @@ POLICY = [
         {
             "hostname": "$default",
             "allowUnknownUser": True,
-            "groups": {"$default": {"remoteHosts": "*", "targets": "*"}},
+            "groups": {"$default": {"remoteHosts": "*", "sources": "*", "targets": "*"}},
         },
     ],
 ]
