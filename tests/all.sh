@@ -1,8 +1,8 @@
 #!/bin/bash
 # Usage: AT_ONCE=... AT_ONCE_ON_CLUSTERS=... tests/all.sh PYTHON OPTIONS...
 # Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
-# images and Kubernetes are built behind `make lint` and the integration tests; unit tests, tests with Spark, valgrind and
-# two minutes of random conversations run behind the rest of that build and the tests of the cluster, which use less than
+# `make lint` and the build of images and Kubernetes behind the integration tests; unit tests, tests with Spark, valgrind
+# and two minutes of random conversations behind the rest of that build and the tests of the cluster, which use less than
 # half of two processors. If the build fails, the tests that need it report why. At the end, the rights that the tests of
 # the cluster have used are compared with those that the chart gives.
 set -u
@@ -28,7 +28,8 @@ trap finish EXIT
 
 start_behind build "$python" -m tests.cluster.prepare
 build=$!
-make lint || exit
+start_behind lint make lint
+lint=$!
 status=0
 # shellcheck disable=SC2086
 tests/run.sh "$python" "tests/integration tests/security" $AT_ONCE --ignore=${spark// / --ignore=} "${options[@]}" || status=$?
@@ -37,13 +38,12 @@ tests/run.sh "$python" "tests/integration tests/security" $AT_ONCE --ignore=${sp
 start_behind unit tests/run.sh "$python" "$spark tests/unit" -n 2 --dist loadfile --no-loadscope-reorder "${options[@]}"
 unit=$!
 if command -v valgrind >/dev/null; then
-    start_behind valgrind "$python" -m tests.memcheck --plays 20
+    start_behind valgrind "$python" -m tests.memcheck --plays 10
 else
     start_behind valgrind echo "valgrind is not installed: the kernel was not run under it (make valgrind)"
 fi
 valgrind=$!
-start_behind fuzz "$python" -m tests.security.fuzz --conversations 16000 --seed 3000 --most-megabytes 150 \
-    --last "$outputs/seed"
+start_behind fuzz "$python" -m tests.security.fuzz --seconds 120 --seed 3000 --most-megabytes 150 --last "$outputs/seed"
 fuzz=$!
 wait "$build"
 # shellcheck disable=SC2086
@@ -53,11 +53,12 @@ else
     status=$?
     echo "rights: not compared, as tests of the cluster failed" >"$outputs/used"
 fi
+wait "$lint" || status=$?
 wait "$unit" || status=$?
 wait "$valgrind" || status=$?
 wait "$fuzz" || {
     status=$?
     echo "The fuzzer ended with status $status at seed $(cat "$outputs/seed")" >>"$outputs/fuzz"
 }
-cat "$outputs/unit" "$outputs/valgrind" "$outputs/fuzz" "$outputs/used"
+cat "$outputs/lint" "$outputs/unit" "$outputs/valgrind" "$outputs/fuzz" "$outputs/used"
 exit "$status"

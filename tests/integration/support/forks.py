@@ -50,25 +50,27 @@ class ForkServer:
         self,
         arguments: Sequence[str],
         *,
-        output: Path,
+        output: Path | None = None,
+        streams: Sequence[int] = (),
         environment: Mapping[str, str],
         descriptor_limit: int | None = None,
     ) -> Forked:
         """Call `main(arguments)` in a new process, in a session of its own.
 
-        `output` is the file that standard output and errors are added to, `environment` all variables of the process.
+        `output` is the file that standard output and errors are added to, or `streams` are the descriptors of standard
+        input and output. `environment` has all variables of the process.
         """
         request = {
             "arguments": list(arguments),
-            "output": str(output),
+            "output": None if output is None else str(output),
             "environment": dict(environment),
             "descriptors": descriptor_limit,
         }
-        return Forked(self, self.ask(request))
+        return Forked(self, self.ask(request, streams))
 
-    def ask(self, request: dict[str, Any]) -> int:
+    def ask(self, request: dict[str, Any], streams: Sequence[int] = ()) -> int:
         """The answer of the process to a request."""
-        self._socket.send(json.dumps(request).encode())
+        socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
         answer = self._socket.recv(64)
         assert answer, f"the fork server ended with status {self._process.poll()}"
         return int(answer)
@@ -131,25 +133,34 @@ class Forked:
 
 def _serve(module: str, requests: socket.socket) -> None:
     main = importlib.import_module(module).main
-    while message := requests.recv(MAXIMUM_REQUEST):
+    while True:
+        message, streams, _, _ = socket.recv_fds(requests, MAXIMUM_REQUEST, 2)
+        if not message:
+            break
         request = json.loads(message)
         if (pid := request.get("ended")) is not None:
             answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         elif (answer := os.fork()) == 0:
             requests.close()
-            _become(request)
+            _become(request, streams)
             sys.exit(main(request["arguments"]))
+        for stream in streams:
+            os.close(stream)
         requests.send(str(answer).encode())
 
 
-def _become(request: dict[str, Any]) -> None:
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """Make this process what a start of the command would have made it."""
     end_with_the_tests()
     os.setsid()
-    output = os.open(request["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for standard in (1, 2):
-        os.dup2(output, standard)
-    os.close(output)
+    for standard, stream in enumerate(streams):
+        os.dup2(stream, standard)
+        os.close(stream)
+    if request["output"] is not None:
+        output = os.open(request["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        os.close(output)
     if (limit := request["descriptors"]) is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     os.environ.clear()

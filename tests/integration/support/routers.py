@@ -35,7 +35,7 @@ LIVE: list[Router] = []
 _servers: dict[tuple[str, str | None, str | None], ForkServer] = {}
 
 
-def _server_of(module: str, environment: Mapping[str, str]) -> ForkServer:
+def server_of(module: str, environment: Mapping[str, str]) -> ForkServer:
     """Modules read which kernel they use, and the engine what it traces, when they are imported: routers of each have a
     server of their own."""
     key = module, environment.get("ISTHMUS_KERNEL"), environment.get("PN_LOG")
@@ -167,7 +167,7 @@ class Router:
         return self
 
     def _start_process(self, environment: Mapping[str, str]) -> Forked | subprocess.Popen[bytes]:
-        return _server_of(self.module, environment).start(
+        return server_of(self.module, environment).start(
             ["-c", str(self.config_path)],
             output=self.log_path,
             environment=environment,

@@ -14,17 +14,16 @@ import os
 import secrets
 import select
 import struct
-import subprocess
 import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from tests.integration.support.client import Client, Clients, Received, Receiver, Sender
-from tests.integration.support.forks import end_with_the_tests
-from tests.integration.support.routers import Router
+from tests.integration.support.forks import Forked
+from tests.integration.support.routers import Router, server_of
 
 START_SECONDS = 60.0
 END_SECONDS = 60.0
@@ -97,7 +96,10 @@ class Canary:
             "ca": None if ca is None else str(ca),
             "enough": enough,
         }
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
+        self._asks: int
+        """It ends when this is closed."""
+        self._says: TextIO
         self._report: Report | None = None
 
     @property
@@ -114,31 +116,37 @@ class Canary:
     @property
     def has_sent_enough(self) -> bool:
         """Whether it has sent as many messages as were asked for, or will send no more."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
+        return bool(select.select([self._says], [], [], 0)[0])
 
     def __enter__(self) -> Self:
-        self._process = process = subprocess.Popen(
-            [sys.executable, "-m", "tests.security.support.canary", json.dumps(self._task)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=end_with_the_tests,  # noqa: PLW1509  # one system call
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", "the canary cannot start"
+        theirs, self._asks = os.pipe()
+        listens, their_output = os.pipe()
+        self._says = open(listens, encoding="utf-8")
+        try:
+            server = server_of(__name__, os.environ)
+            self._process = server.start(
+                [json.dumps(self._task)], streams=[theirs, their_output], environment=os.environ
+            )
+        finally:
+            os.close(theirs)
+            os.close(their_output)
+        assert self._says.readline() == "ready\n", "the canary cannot start"
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         try:
-            output, _errors = self._process.communicate(timeout=START_SECONDS + END_SECONDS)
-            assert self._process.returncode == 0, f"the canary ended with status {self._process.returncode}"
+            os.close(self._asks)
+            ends = threading.Timer(START_SECONDS + END_SECONDS, self._process.kill)
+            ends.start()
+            with self._says:
+                output = self._says.read()
+            ends.cancel()
+            status = self._process.wait(END_SECONDS)
+            assert status == 0, f"the canary ended with status {status}"
             self._report = Report(**json.loads(output.splitlines()[-1]))
         finally:
             self._process.kill()
-            self._process.wait()
 
 
 def memory(pid: int) -> int:
@@ -277,10 +285,10 @@ def _quantile(ordered: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0.0
 
 
-def _main() -> None:
+def main(arguments: list[str]) -> int:
     """The process: starts when it has links, ends when its input does."""
     clients = Clients()
-    flight = _Flight(clients, json.loads(sys.argv[1]))
+    flight = _Flight(clients, json.loads(arguments[0]))
     over = threading.Event()
 
     def await_end() -> None:
@@ -292,8 +300,5 @@ def _main() -> None:
     flight.run(over)
     report = flight.report()
     clients.close()
-    print(json.dumps(asdict(report)))
-
-
-if __name__ == "__main__":
-    _main()
+    print(json.dumps(asdict(report)), flush=True)
+    return 0
