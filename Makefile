@@ -98,7 +98,7 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 	@$(BIN)/isthmus demo
 
 .PHONY: test
-test: venv test-prerequisites ## Lint and every test: integration, then a real Kubernetes cluster, others behind it
+test: venv test-prerequisites ## Every test and lint: integration, then a real Kubernetes cluster, others behind them
 	@AT_ONCE="$(AT_ONCE)" AT_ONCE_ON_CLUSTERS="$(AT_ONCE_ON_CLUSTERS)" tests/all.sh $(BIN)/python $(PYTEST_ARGS)
 
 .PHONY: test-fast
