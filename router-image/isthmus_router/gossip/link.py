@@ -505,6 +505,13 @@ class ServerLink(asyncio.Protocol):
         assert self._transport is not None
         self._transport.abort()
 
+    def broken(self, error: Exception) -> None:
+        """End the connection after a fault in what this router did for it."""
+        log.error("internal error", exc_info=error, extra={"peer": self.peer})
+        self._drop()
+        if self._transport is not None:
+            self._transport.abort()
+
     def flush(self) -> None:
         """Write what the transport takes, when it is the turn of this connection. Called at the end of a turn in which
         something was queued."""

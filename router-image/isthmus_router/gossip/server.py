@@ -195,7 +195,10 @@ class GossipServer:
             now = self._loop.time()
             self._hindered = self._wants_room.hindered()
             for link in list(self._links):
-                link.check_progress(now)
+                try:
+                    link.check_progress(now)
+                except Exception as error:  # of this connection, which does not concern the others
+                    link.broken(error)
             self.table.on_time(now)
 
     async def _watch(self, credentials: WatchedFiles) -> None:

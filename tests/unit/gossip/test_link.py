@@ -7,7 +7,7 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -44,6 +44,7 @@ class Peer(asyncio.Transport):
         self._name = name
         self._buffered = 0
         self.broken = False
+        self.ended = asyncio.Event()
         self.socket: socket.socket | None = SENT
         self.link = ServerLink(server, server._bounds.most_queued, name)
         server._links[self.link] = None
@@ -87,6 +88,7 @@ class Peer(asyncio.Transport):
     def abort(self) -> None:
         if not self.broken:
             self.broken = True
+            self.ended.set()
             self.link.connection_lost(None)
 
     close = abort
@@ -165,6 +167,23 @@ async def test_a_connection_that_is_lost_and_has_not_ended_yet(
     peer.socket = None if lost == "with TLS" else closed
     peer.link.check_progress(asyncio.get_running_loop().time() + 1)
     assert not peer.broken
+
+
+async def test_a_fault_of_one_connection_ends_no_other(
+    server: GossipServer, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    others, faulty = await join("others"), await join("faulty")
+
+    def fail(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    with patch.object(ServerLink, "check_progress", lambda link, now: link is faulty.link and fail(now)):
+        keeping = asyncio.create_task(server._keep_time())
+        await asyncio.wait_for(faulty.ended.wait(), 60)
+        assert not keeping.done()
+        keeping.cancel()
+    assert not others.broken
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["internal error"]
 
 
 async def test_a_connection_waits_for_room_for_30_seconds(server: GossipServer, join: Join) -> None:
