@@ -19,7 +19,7 @@ MOST_CPU_SECONDS = 0.1
 
 @pytest.fixture
 def attacked(either_kernel: Callable[[], Routers]) -> Router:
-    return either_kernel().add("A").start()
+    return either_kernel().add("A", idleTimeoutSeconds=0).start()  # they send no heartbeats
 
 
 @pytest.mark.timeout(400)

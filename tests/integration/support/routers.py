@@ -22,8 +22,6 @@ STOP_SECONDS = 15.0
 WAIT_SECONDS = 90.0
 """Long enough for a machine that has much else to do; nothing takes that long by itself."""
 POLL_SECONDS = 0.02
-PATIENCE_SECONDS = 120
-"""With clients that send no heartbeats, as peers by hand do not."""
 
 ALL_RIGHTS = {"management": "write", "allowFlowRecords": True}
 """Of the clients of a test, unless it is about the defaults: they look into the router, and change it."""
@@ -47,9 +45,7 @@ def server_of(module: str, environment: Mapping[str, str]) -> ForkServer:
 
 def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
     """A `listener` section on the loopback interface."""
-    amqp = role in {"normal", "route-container"} and not attributes.get("http")
-    patience = {"idleTimeoutSeconds": PATIENCE_SECONDS} if amqp else {}
-    return ("listener", {"host": "localhost", "port": port, "role": role, **patience, **attributes})
+    return ("listener", {"host": "localhost", "port": port, "role": role, **attributes})
 
 
 def connector(port: int, role: str = "inter-router", **attributes: Any) -> Section:
