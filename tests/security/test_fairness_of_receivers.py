@@ -20,9 +20,8 @@ CHANGING = 20
 LEAST_CHANGES = 2_000
 BUFFER = 1 << 16
 """Bytes of changes that a client has sent and the router has not read; with more of them, a client waits long."""
-MESSAGES = {"compiled": 3_000, "python": 5_000}
-"""Of the canary: one collection of garbage, for which all wait that are under way, is then less than the hundredth
-part."""
+MESSAGES = 3_000
+"""Of the canary."""
 RATE = {"compiled": 200, "python": 100}
 """Messages in a second."""
 SPELLINGS = 8_000
@@ -31,7 +30,8 @@ PAYLOAD = b"\x00\x53\x75\xa0\x01x"
 MEBIBYTE = 1 << 20
 MOST_CPU_SECONDS = {"compiled": 0.15, "python": 0.4}
 """Of a turn, with room for a collection of garbage: with 10,000 receivers it takes up to 0.11 s, and 0.31 s."""
-MOST_CPU_P99 = {"compiled": 0.05, "python": 0.1}
+MOST_CPU_P95 = 0.05
+"""Collections of garbage take up to a hundredth of the time, and all messages that are under way wait for one."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -92,7 +92,7 @@ def await_metric(router: Router, name: str, label: str, count: int) -> None:
 def check(canary: Canary, kernel: str) -> None:
     """The messages arrived, and no turn was long."""
     canary.report.check()
-    assert canary.report.cpu_p99 < MOST_CPU_P99[kernel], canary.report
+    assert canary.report.cpu_p95 < MOST_CPU_P95, canary.report
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS[kernel], canary.report
 
 
@@ -106,7 +106,7 @@ def test_receivers_that_come_and_go(either_kernel: Callable[[], Routers], distri
         for flood in floods:
             flood.send(opening(), begin())
         before = int(router.metric("links_attached_total"))
-        with Canary(router, address="crowd/x", rate=RATE[kernel], enough=MESSAGES[kernel]) as canary:
+        with Canary(router, address="crowd/x", rate=RATE[kernel], enough=MESSAGES) as canary:
             number = 0
             while not canary.has_sent_enough:
                 changes = (
