@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first one has the process stop, and those that follow change nothing."""
+"""SIGTERM and SIGINT: the first signal stops the process, and further signals change nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def heed(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Set by the first signal, from now on.
+    """Handle the signals from now on. The first one sets the event that is returned.
 
-    The loop does not handle these signals itself: when its handler is removed, and until the next one is there, a
-    signal would end the process at once.
+    `loop.add_signal_handler` is not used: between the removal of its handler and the next handler, a signal would end
+    the process immediately.
     """
     stop = asyncio.Event()
     for number in SIGNALS:
@@ -21,6 +21,6 @@ def heed(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def ignore() -> None:
-    """Whoever asks again while the interpreter ends would have it end by the signal."""
+    """Ignore the signals from now on. Otherwise a further signal could end the interpreter while it finishes."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

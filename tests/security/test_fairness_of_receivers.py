@@ -30,8 +30,8 @@ PAYLOAD = b"\x00\x53\x75\xa0\x01x"
 MEBIBYTE = 1 << 20
 MOST_CPU_SECONDS = {"compiled": 0.15, "python": 0.4}
 """Of a turn, with room for a collection of garbage: with 10,000 receivers it takes up to 0.11 s, and 0.31 s."""
-MOST_CPU_P95 = 0.05
-"""Collections of garbage take up to a hundredth of the time, and all messages that are under way wait for one."""
+MOST_CPU_OF_MOST = 0.05
+"""Of 99 messages of 100; of 95 with the Python kernel, as collections of garbage take a hundredth of the time."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -92,7 +92,8 @@ def await_metric(router: Router, name: str, label: str, count: int) -> None:
 def check(canary: Canary, kernel: str) -> None:
     """The messages arrived, and no turn was long."""
     canary.report.check()
-    assert canary.report.cpu_p95 < MOST_CPU_P95, canary.report
+    most = canary.report.cpu_p99 if kernel == "compiled" else canary.report.cpu_p95
+    assert most < MOST_CPU_OF_MOST, canary.report
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS[kernel], canary.report
 
 

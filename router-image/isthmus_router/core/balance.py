@@ -184,7 +184,7 @@ class Burdens:
     __slots__ = ("_line_of", "_lines", "_order", "receivers")
 
     def __init__(self, receivers: Receivers) -> None:
-        """`receivers` are all consumers, and stay so while those are told of that come, ease and go."""
+        """`receivers`: all consumers. `eased` and `remove` keep the lines up to date when some of them come or go."""
         self.receivers = receivers
         self._lines: dict[int, OrderedDict[Link | PathLoad, None]] = {}
         self._line_of: dict[Link | PathLoad, int] = {}
@@ -231,11 +231,13 @@ class Burdens:
             while line:
                 consumer = next(iter(line))
                 burden = consumer.burden()
-                if burden <= least:
+                is_here = self._has(consumer)  # the compiled kernel takes the place without a further look
+                if is_here and burden <= least:
                     line.move_to_end(consumer)
                     return consumer.place, least
                 self.remove(consumer)
-                self._put(consumer, burden)
+                if is_here:
+                    self._put(consumer, burden)
             heappop(self._order)
             del self._lines[least]
 

@@ -622,7 +622,7 @@ class ServerLink(asyncio.Protocol):
     def _unacknowledged(self) -> int:
         """Bytes that the system has taken and the peer has not: up to some megabytes, which it takes in few steps.
 
-        0 for a connection that is lost, before this end is told.
+        It is 0 if the connection is lost and `connection_lost` has not been called yet.
         """
         assert self._transport is not None
         sock = self._transport.get_extra_info("socket")

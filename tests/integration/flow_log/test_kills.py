@@ -76,12 +76,12 @@ def test_no_row_of_the_journal_is_lost(tmp_path: Path) -> None:
         reached = live(tmp_path, reached, 10**9, chance.uniform(0, LONGEST_LIFE))
     last = live(tmp_path, reached, reached + 50, None)
     files = FolderSink(tmp_path).files()
-    for _ in range(
-        MORE_LIVES
-    ):  # on a busy machine, each of those before may have been too short to merge files
-        if not any("merged-" in file.path for file in files):
-            last = live(tmp_path, last, last + 50, None)
-            files = FolderSink(tmp_path).files()
+    # On a busy machine, each of those before may have been too short to merge files.
+    for _ in range(MORE_LIVES):
+        if any("merged-" in file.path for file in files):
+            break
+        last = live(tmp_path, last, last + 50, None)
+        files = FolderSink(tmp_path).files()
     found: Counter[str] = Counter()
     for file in files:
         found.update(identities(pq.read_table(tmp_path / file.path)))
