@@ -26,7 +26,7 @@ from tests.security.support.small_container import SmallContainer
 FEW, CONNECTIONS, TIMES = 8, 800, 50
 LONG_NAME = "x" * 14_000
 MOST_TIMES_THE_CPU_OF_FEW = 3
-"""Of a link that comes and goes. Where all names in use are tried, it costs more than six times as much with all of
+"""Of a link that comes and goes. Where all names in use are tried, it costs more than four times as much with all of
 the clients as with few."""
 
 
