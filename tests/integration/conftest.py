@@ -48,10 +48,24 @@ def either_kernel(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Routers]]:
     """Makes Routers for the tests of one module, which run with either kernel."""
+    with makers(tmp_path_factory, request.param) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def compiled_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Routers]]:
+    """Makes Routers for the tests of one module that measure what load costs, which is said of this kernel alone."""
+    with makers(tmp_path_factory, "compiled") as make:
+        yield make
+
+
+@contextlib.contextmanager
+def makers(folders: pytest.TempPathFactory, kernel: str) -> Iterator[Callable[[], Routers]]:
+    """A function that makes Routers, which end with the context."""
     with contextlib.ExitStack() as ends:
 
         def make() -> Routers:
-            routers = Routers(tmp_path_factory.mktemp(request.param), kernel=request.param)
+            routers = Routers(folders.mktemp(kernel), kernel=kernel)
             ends.callback(routers.stop)
             return routers
 

@@ -2,6 +2,7 @@
 
 from tests.integration.conftest import (
     clients,
+    compiled_kernel,
     either_kernel,
     passwords,
     pytest_runtest_makereport,
@@ -9,4 +10,12 @@ from tests.integration.conftest import (
     routers,
 )
 
-__all__ = ["clients", "either_kernel", "passwords", "pytest_runtest_makereport", "router", "routers"]
+__all__ = [
+    "clients",
+    "compiled_kernel",
+    "either_kernel",
+    "passwords",
+    "pytest_runtest_makereport",
+    "router",
+    "routers",
+]

@@ -79,11 +79,11 @@ def check(router: Router, sender: ByHand, settle: Callable[[], None]) -> None:
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
 
 
-def test_a_container_settles_all_deliveries_at_once(either_kernel: Callable[[], Routers]) -> None:
+def test_a_container_settles_all_deliveries_at_once(compiled_kernel: Callable[[], Routers]) -> None:
     port = free_port()
     brokers = listener(port, "route-container", name="brokers", idleTimeoutSeconds=0)
     route = ("linkRoute", {"prefix": "q", "direction": "in", "containerId": "broker"})
-    router = either_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
+    router = compiled_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
     with (
         SmallContainer(port, handle_max=100, channel_max=100, credit=1_000_000) as container,
         ByHand(router.port) as client,
@@ -103,8 +103,8 @@ def test_a_container_settles_all_deliveries_at_once(either_kernel: Callable[[], 
         check(router, client, settle)
 
 
-def test_a_client_settles_all_deliveries_at_once(either_kernel: Callable[[], Routers]) -> None:
-    router = either_kernel().add("A", linkCapacity=DELIVERIES, idleTimeoutSeconds=0)
+def test_a_client_settles_all_deliveries_at_once(compiled_kernel: Callable[[], Routers]) -> None:
+    router = compiled_kernel().add("A", linkCapacity=DELIVERIES, idleTimeoutSeconds=0)
     router.start()
     with (
         ByHand(router.port, begun=begin_frame(incoming=FAR)) as receiver,

@@ -26,11 +26,11 @@ WAITING = 60
 MOST_GROWTH = 300 << 20
 
 
-def test_a_container_that_settles_nothing(either_kernel: Callable[[], Routers]) -> None:
+def test_a_container_that_settles_nothing(compiled_kernel: Callable[[], Routers]) -> None:
     port = free_port()
     route = ("linkRoute", {"prefix": "q", "direction": "in", "containerId": "broker"})
     brokers = listener(port, "route-container", name="brokers", idleTimeoutSeconds=0)
-    router = either_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
+    router = compiled_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
     with (
         SmallContainer(port, handle_max=100, channel_max=100, credit=1_000_000) as container,
         Canary(router, rate=50) as canary,

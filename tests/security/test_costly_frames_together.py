@@ -95,8 +95,8 @@ class Crowd(threading.Thread):
 
 
 @pytest.fixture
-def attacked(either_kernel: Callable[[], Routers]) -> Router:
-    return either_kernel().start("A")
+def attacked(compiled_kernel: Callable[[], Routers]) -> Router:
+    return compiled_kernel().start("A")
 
 
 def check(canary: Canary) -> None:

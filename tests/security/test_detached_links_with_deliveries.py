@@ -63,9 +63,9 @@ def started(routers: Routers) -> tuple[Router, int]:
 
 
 def test_a_sender_that_sends_beyond_its_credit_on_one_link_after_the_other(
-    either_kernel: Callable[[], Routers],
+    compiled_kernel: Callable[[], Routers],
 ) -> None:
-    router, port = started(either_kernel())
+    router, port = started(compiled_kernel())
     with (
         SmallContainer(port, handle_max=100, channel_max=100, credit=CREDIT) as container,
         Canary(router, rate=50) as canary,
@@ -152,9 +152,9 @@ class SendingContainer(AnsweringContainer):
 
 
 def test_a_receiver_that_settles_nothing_on_one_link_after_the_other(
-    either_kernel: Callable[[], Routers],
+    compiled_kernel: Callable[[], Routers],
 ) -> None:
-    router, port = started(either_kernel())
+    router, port = started(compiled_kernel())
     with (
         SendingContainer(port),
         Canary(router, rate=50) as canary,

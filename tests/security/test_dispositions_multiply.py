@@ -86,9 +86,9 @@ def await_leave(router: Router) -> None:
 
 
 @pytest.fixture
-def attacked(either_kernel: Callable[[], Routers]) -> Router:
+def attacked(compiled_kernel: Callable[[], Routers]) -> Router:
     """A router with a listener for clients; another one for each test, since memory is not given back."""
-    return either_kernel().add("A").start()
+    return compiled_kernel().add("A").start()
 
 
 @pytest.mark.parametrize("by_receiver", [True, False], ids=["receiver", "sender"])
@@ -182,11 +182,11 @@ def identity(tmp_path: Path) -> Identity:
 
 
 @pytest.fixture
-def secure(either_kernel: Callable[[], Routers], identity: Identity) -> tuple[Router, int]:
+def secure(compiled_kernel: Callable[[], Routers], identity: Identity) -> tuple[Router, int]:
     """A router, and its port for TLS; links of its other port may have thousands of deliveries unsettled."""
     port = free_port()
     section = listener(port, name="tls", sslProfile="tls", requireSsl=True, idleTimeoutSeconds=0)
-    return either_kernel().add("A", identity.profile(), section, linkCapacity=LATE).start(), port
+    return compiled_kernel().add("A", identity.profile(), section, linkCapacity=LATE).start(), port
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def send_together(client: Client, framed: bytes, count: int) -> None:
 
 
 def test_client_with_a_sasl_security_layer_names_all_deliveries_in_each_frame(
-    either_kernel: Callable[[], Routers], clients: Clients, tmp_path: Path
+    compiled_kernel: Callable[[], Routers], clients: Clients, tmp_path: Path
 ) -> None:
     """The engine decrypts on a plain socket, and a block of up to 32 KiB as a whole."""
     database = sasldb(tmp_path, "alice")
     (tmp_path / "isthmus-test.conf").write_text(
         f"pwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\nmech_list: DIGEST-MD5\n"
     )
-    router = either_kernel().add(
+    router = compiled_kernel().add(
         "A", linkCapacity=LATE, saslMechanisms="DIGEST-MD5", authenticatePeer=True, idleTimeoutSeconds=0
     )
     use_database(router, tmp_path)

@@ -42,10 +42,10 @@ def send(port: int) -> ByHand:
     return client
 
 
-def test_a_consumer_for_which_very_many_messages_wait(either_kernel: Callable[[], Routers]) -> None:
+def test_a_consumer_for_which_very_many_messages_wait(compiled_kernel: Callable[[], Routers]) -> None:
     port = free_port()
     edges = listener(port, "edge", name="edges", idleTimeoutSeconds=0)
-    router = either_kernel().start("A", edges, mode="interior", idleTimeoutSeconds=0)
+    router = compiled_kernel().start("A", edges, mode="interior", idleTimeoutSeconds=0)
     with contextlib.ExitStack() as stack:
         ways = [stack.enter_context(Edge(port, KEY)) for _ in range(2)]
         ways[0].send(attach(0, "first", "queue", receiver=True))

@@ -26,10 +26,10 @@ MOST_CPU_SECONDS = 0.12
 
 
 @pytest.fixture
-def interior(either_kernel: Callable[[], Routers]) -> tuple[Router, int]:
+def interior(compiled_kernel: Callable[[], Routers]) -> tuple[Router, int]:
     """An interior router, and its port for edges."""
     port = free_port()
-    return either_kernel().start(
+    return compiled_kernel().start(
         "A", listener(port, "edge", idleTimeoutSeconds=0), mode="interior", idleTimeoutSeconds=0
     ), port
 

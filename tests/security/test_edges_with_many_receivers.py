@@ -20,9 +20,9 @@ KEY = "k" * 43
 
 
 @pytest.mark.parametrize("key", [KEY, "o" * 43], ids=["of the same edge", "of another edge"])
-def test_a_receiver_that_comes_and_goes(either_kernel: Callable[[], Routers], key: str) -> None:
+def test_a_receiver_that_comes_and_goes(compiled_kernel: Callable[[], Routers], key: str) -> None:
     port = free_port()
-    router = either_kernel().start("A", listener(port, "edge", name="edges"), mode="interior")
+    router = compiled_kernel().start("A", listener(port, "edge", name="edges"), mode="interior")
 
     with Edge(port, KEY) as receiving, Edge(port, key) as sending:
         for first in range(0, RECEIVERS, OF_A_SESSION):

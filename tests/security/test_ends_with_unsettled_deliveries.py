@@ -52,12 +52,12 @@ def send(router: Router, container: SmallContainer, deliveries: int) -> ByHand:
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 def test_the_end_of_a_sender_on_routed_links(
-    either_kernel: Callable[[], Routers], end: Callable[[ByHand], None]
+    compiled_kernel: Callable[[], Routers], end: Callable[[ByHand], None]
 ) -> None:
     port = free_port()
     brokers = listener(port, "route-container", name="brokers", idleTimeoutSeconds=0)
     route = ("linkRoute", {"prefix": "q", "direction": "in", "containerId": "broker"})
-    router = either_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
+    router = compiled_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
     with SmallContainer(port, handle_max=100, channel_max=100, credit=1_000_000) as container:
         before = memory(router.pid)
         client = send(router, container, LINKS * OF_LINK)

@@ -65,8 +65,8 @@ def await_copies(router: Router, count: int) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_messages_to_thousands_of_receivers(either_kernel: Callable[[], Routers], *, settled: bool) -> None:
-    router = either_kernel().add("A", address("multicast", "multicast")).start()
+def test_messages_to_thousands_of_receivers(compiled_kernel: Callable[[], Routers], *, settled: bool) -> None:
+    router = compiled_kernel().add("A", address("multicast", "multicast")).start()
     with Canary(router, rate=50) as canary, receivers(router), ByHand(router.port) as sender:
         sender.attach(send_to("multicast/all"))
         sender.await_credit()
@@ -99,9 +99,9 @@ def test_messages_from_another_router(routers: Routers, at: str) -> None:
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
 
 
-def test_messages_that_are_passed_on_while_they_arrive(either_kernel: Callable[[], Routers]) -> None:
+def test_messages_that_are_passed_on_while_they_arrive(compiled_kernel: Callable[[], Routers]) -> None:
     """However small their pieces are, each goes to all receivers."""
-    router = either_kernel().add("A", address("multicast", "multicast")).start()
+    router = compiled_kernel().add("A", address("multicast", "multicast")).start()
     target = ["multicast/all", None, None, None, None, None, [Symbol("qd.streaming-deliveries")]]
     with Canary(router, rate=50) as canary, receivers(router) as floods, ByHand(router.port) as sender:
         for n in range(STREAMS):

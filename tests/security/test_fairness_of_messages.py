@@ -18,8 +18,8 @@ MOST_CPU_SECONDS = 0.1
 
 
 @pytest.fixture
-def attacked(either_kernel: Callable[[], Routers]) -> Router:
-    return either_kernel().add("A", idleTimeoutSeconds=0).start()  # they send no heartbeats
+def attacked(compiled_kernel: Callable[[], Routers]) -> Router:
+    return compiled_kernel().add("A", idleTimeoutSeconds=0).start()  # they send no heartbeats
 
 
 @pytest.mark.timeout(400)

@@ -73,10 +73,10 @@ def reason(detached: Arrived) -> str:
     ids=str,
 )
 def test_clients_that_attach_more_links_than_a_container_allows(
-    either_kernel: Callable[[], Routers], handle_max: int, channel_max: int, room: int
+    compiled_kernel: Callable[[], Routers], handle_max: int, channel_max: int, room: int
 ) -> None:
     """`room`: links, where 16 channels are left for other uses, and one session is shared if there are no more."""
-    router, port = started(either_kernel())
+    router, port = started(compiled_kernel())
     with (
         SmallContainer(port, handle_max=handle_max, channel_max=channel_max) as container,
         Canary(router, rate=50) as canary,
@@ -116,8 +116,8 @@ def test_clients_that_attach_more_links_than_a_container_allows(
     canary.report.check(at_least=5)
 
 
-def test_links_go_to_a_container_that_has_room(either_kernel: Callable[[], Routers]) -> None:
-    router, port = started(either_kernel())
+def test_links_go_to_a_container_that_has_room(compiled_kernel: Callable[[], Routers]) -> None:
+    router, port = started(compiled_kernel())
     with (
         SmallContainer(port, handle_max=1, channel_max=0) as small,
         SmallContainer(port, handle_max=100, channel_max=0) as large,

@@ -64,9 +64,9 @@ class Edge(Flood):
 
 
 @pytest.fixture(scope="module")
-def edges(either_kernel: Callable[[], Routers]) -> tuple[Router, int]:
+def edges(compiled_kernel: Callable[[], Routers]) -> tuple[Router, int]:
     port = free_port()
-    router = either_kernel().add("A", listener(port, "edge"), mode="interior").start()
+    router = compiled_kernel().add("A", listener(port, "edge"), mode="interior").start()
     return router, port
 
 

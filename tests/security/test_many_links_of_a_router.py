@@ -43,8 +43,8 @@ def receivers(count: int, *, capability: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("end", [b"", frame(CLOSE, [])], ids=["socket closed", "close"])
-def test_end_of_a_connection(either_kernel: Callable[[], Routers], end: bytes) -> None:
-    router, port = interior(either_kernel())
+def test_end_of_a_connection(compiled_kernel: Callable[[], Routers], end: bytes) -> None:
+    router, port = interior(compiled_kernel())
     with Flood(port) as flood:
         flood.send(opening(), begin(), CONTROL, receivers(LINKS))
         eventually(lambda: router.metric("links") >= LINKS, "all links are attached", PATIENCE)
@@ -58,8 +58,8 @@ def test_end_of_a_connection(either_kernel: Callable[[], Routers], end: bytes) -
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
 
 
-def test_links_for_streams_that_nobody_needs(either_kernel: Callable[[], Routers]) -> None:
-    router, port = interior(either_kernel())
+def test_links_for_streams_that_nobody_needs(compiled_kernel: Callable[[], Routers]) -> None:
+    router, port = interior(compiled_kernel())
     with Canary(router) as canary, Flood(port) as flood:
         flood.send(opening(), begin(), CONTROL, receivers(LINKS_FOR_STREAMS, capability="qd.router-data"))
         eventually(

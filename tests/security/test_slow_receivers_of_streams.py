@@ -23,8 +23,8 @@ MOST_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
-def network(either_kernel: Callable[[], Routers]) -> Network:
-    network = Network(either_kernel(), common=[address("multicast", "multicast")])
+def network(compiled_kernel: Callable[[], Routers]) -> Network:
+    network = Network(compiled_kernel(), common=[address("multicast", "multicast")])
     network.line("A", "B")
     for router in network.routers.all.values():
         router.sections[0][1]["slowReceiverTimeoutSeconds"] = SECONDS

@@ -40,11 +40,11 @@ def name_range(*, by_receiver: bool) -> bytes:
     ("role", "by_receiver"), [("normal", True), ("edge", False)], ids=["receiver-normal", "sender-edge"]
 )
 def test_dispositions_after_many_deliveries(
-    either_kernel: Callable[[], Routers], role: str, *, by_receiver: bool
+    compiled_kernel: Callable[[], Routers], role: str, *, by_receiver: bool
 ) -> None:
     port = free_port()
     attacked = listener(port, role, name="attacked", linkCapacity=DELIVERIES, idleTimeoutSeconds=0)
-    router = either_kernel().add(
+    router = compiled_kernel().add(
         "A", attacked, mode="interior", linkCapacity=DELIVERIES, idleTimeoutSeconds=0
     )
     router.start()

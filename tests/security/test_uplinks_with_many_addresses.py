@@ -50,8 +50,8 @@ def reaches(router: Router, metric: str, least: float) -> None:
     eventually(there, f"{least} {metric}", PATIENCE)
 
 
-def test_uplink_that_comes_and_goes(either_kernel: Callable[[], Routers]) -> None:
-    routers, port = either_kernel(), free_port()
+def test_uplink_that_comes_and_goes(compiled_kernel: Callable[[], Routers]) -> None:
+    routers, port = compiled_kernel(), free_port()
     interior = routers.start("A", listener(port, "edge", name="edges"), mode="interior", idleTimeoutSeconds=0)
     edge = routers.start("E", connector(port, "edge", name="up"), mode="edge", idleTimeoutSeconds=0)
     with (

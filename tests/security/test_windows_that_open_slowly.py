@@ -28,8 +28,8 @@ def window(frames: int, seen: int, handle: int | None = None) -> bytes:
     return frame(FLOW, fields if handle is None else [*fields, UInt(handle), UInt(0), UInt(10)])
 
 
-def test_windows_that_open_for_one_frame_at_a_time(either_kernel: Callable[[], Routers]) -> None:
-    router = either_kernel().start("A", address("multicast", "multicast"), idleTimeoutSeconds=0)
+def test_windows_that_open_for_one_frame_at_a_time(compiled_kernel: Callable[[], Routers]) -> None:
+    router = compiled_kernel().start("A", address("multicast", "multicast"), idleTimeoutSeconds=0)
     clients = [Flood(router.port) for _ in range(CLIENTS)]
     for client in clients:
         client.send(opening(), frame(0x11, [None, UInt(0), UInt(1), UInt(1000)]))

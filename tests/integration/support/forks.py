@@ -1,8 +1,8 @@
 """Processes of one Python module that are forked from a process which has imported it.
 
-A router takes half a second of CPU to import what it consists of, and the tests start thousands of them. From the
-moment at which the module's `main` is called a forked router is what the command starts; tests of the command and of
-its first moments start the command itself.
+A router takes half a second of CPU to import what it consists of, the command `isthmus` takes as long, and the tests
+start thousands of them. From the moment at which the module's `main` is called a forked process is what the command
+starts; tests of the commands and of their first moments start the command itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ForkServer:
         """Call `main(arguments)` in a new process, in a session of its own.
 
         `output` is the file that standard output and errors are added to, or `streams` are the descriptors of standard
-        input and output. `environment` has all variables of the process.
+        input, output and, unless these are the caller's, errors. `environment` has all variables of the process.
         """
         request = {
             "arguments": list(arguments),
@@ -134,7 +134,7 @@ class Forked:
 def _serve(module: str, requests: socket.socket) -> None:
     main = importlib.import_module(module).main
     while True:
-        message, streams, _, _ = socket.recv_fds(requests, MAXIMUM_REQUEST, 2)
+        message, streams, _, _ = socket.recv_fds(requests, MAXIMUM_REQUEST, 3)
         if not message:
             break
         request = json.loads(message)

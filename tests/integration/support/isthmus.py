@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.request import urlopen
 
 import yaml
 from click.testing import CliRunner
 from tests.integration.support.certificates import Identity
+from tests.integration.support.routers import server_of
 
 from isthmus_cli.__main__ import main
 
 TIMEOUT = 150.0
+MOST_OUTPUT = 1 << 24
+"""Bytes; a command writes less."""
 
 EAST = """
 apiVersion: isthmus.dev/v1alpha1
@@ -48,10 +51,17 @@ class Isthmus:
         self.folder = folder / "state" / "networks" / "default"
 
     def __call__(self, *words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "isthmus_cli", *words]
-        return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        server = server_of("isthmus_cli.__main__", os.environ)
+        with open(os.devnull) as nothing, TemporaryFile() as output, TemporaryFile() as errors:
+            streams = [file.fileno() for file in (nothing, output, errors)]
+            process = server.start(words, streams=streams, environment=self._environment)
+            try:
+                status = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            texts = [os.pread(file.fileno(), MOST_OUTPUT, 0).decode() for file in (output, errors)]
+        return subprocess.CompletedProcess(words, status, *texts)
 
     def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
         self.write(*documents)

@@ -53,7 +53,6 @@ class Report:
     """Seconds from when a message was due until its receiver had it."""
     p99: float
     longest: float
-    cpu_p95: float
     cpu_p99: float
     """CPU seconds that the router's main thread spent between a message's start and its arrival, while the canary had
     a processor or nothing to do."""
@@ -276,7 +275,6 @@ class _Flight:
             p50=_quantile(latencies, 0.5),
             p99=_quantile(latencies, 0.99),
             longest=_quantile(latencies, 1),
-            cpu_p95=_quantile(spent, 0.95),
             cpu_p99=_quantile(spent, 0.99),
             most_cpu_seconds=_quantile(spent, 1),
             failure="; ".join(str(client.failure) for client in self._ends if client.finished),
