@@ -19,6 +19,7 @@ SPARK = (SPARK_SESSION, "tests/integration/cli/test_flows.py", "tests/security/t
 BILLS = "tests/unit/test_image_dependencies.py"
 LONGEST_FIRST = (*SPARK, "tests/integration", "tests/security", "tests/unit/sites", BILLS, "tests/unit")
 """Folders in the order of their tests: whatever is begun last should be short, or the other processes wait for it."""
+CLUSTER = "tests/cluster"
 APART = ("tests/integration/cli", "tests/unit/sites")
 TOGETHER = "tests/integration/cli/test_docs.py"
 """The tests of the former share nothing, unless they are of the latter, and some take long: those of one file may run
@@ -53,19 +54,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-failed-files", type=Path, help="write the files with failed tests, a line each")
+    parser.addoption("--write-failed", type=Path, help="write which tests failed, for a run with @FILE")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write the files with failed tests for `make test`, which runs these files once more, alone."""
-    target: Path | None = config.getoption("--write-failed-files")
+    """Write which tests failed for `make test`, which runs these once more, alone: a line each. Tests of a cluster use
+    what those before them in their file have done, and so the file stands for them."""
+    target: Path | None = config.getoption("--write-failed")
     if target is not None:
-        reports: Iterable[pytest.TestReport] = (
-            report for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, ())
+        failed: Iterable[str] = (
+            report.nodeid for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, ())
         )
-        target.write_text("".join(f"{file}\n" for file in sorted({_file_of(report) for report in reports})))
-
-
-def _file_of(report: pytest.TestReport) -> str:
-    return report.nodeid.partition("::")[0]
+        names = {name.partition("::")[0] if name.startswith(CLUSTER) else name for name in failed}
+        target.write_text("".join(f"{name}\n" for name in sorted(names)))
