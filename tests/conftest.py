@@ -64,7 +64,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     target: Path | None = config.getoption("--write-failed")
     if target is not None:
         failed: Iterable[str] = (
-            report.nodeid for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, ())
+            report.nodeid
+            for outcome in ("failed", "error")
+            for report in terminalreporter.stats.get(outcome, ())
         )
         names = {name.partition("::")[0] if name.startswith(CLUSTER) else name for name in failed}
         target.write_text("".join(f"{name}\n" for name in sorted(names)))

@@ -183,11 +183,11 @@ class RouterView:
 
     def counters(self) -> Counters:
         """Totals since the start, and present numbers, as of now or of a short while ago."""
-        start = time.monotonic()
-        if self._counters is None or start >= self._counters_until:
+        if self._counters is None or time.monotonic() >= self._counters_until:
+            begun = time.thread_time()
             self._counters = totals.counters(self._process)
-            end = time.monotonic()
-            self._counters_until = end + totals.COUNTING_SHARE * (end - start)
+            took = time.thread_time() - begun
+            self._counters_until = time.monotonic() + totals.COUNTING_SHARE * took
         return self._counters
 
     def memory_bytes(self) -> tuple[int, int] | None:

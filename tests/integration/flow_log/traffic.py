@@ -9,7 +9,7 @@ from tests.integration.support.links import Receiver, Sender
 from tests.integration.support.routers import Router, Routers
 from tests.integration.support.topology import Network
 
-PATIENCE = 40.0
+PATIENCE = 150.0
 
 
 class Flow:

@@ -36,7 +36,7 @@ from isthmus_router.gossip.messages import (
 )
 from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 """Long enough for a machine that has much else to do; nothing takes that long by itself."""
 POLL_SECONDS = 0.01
 GROUP = "group"

@@ -12,7 +12,7 @@ from tests.integration.support.client import Client, Clients, Receiver, Sender
 from isthmus_router.flows.records import Attr, RecordType
 from isthmus_router.flows.sketch import Sketch
 
-COLLECT_SECONDS = 30.0
+COLLECT_SECONDS = 90.0
 
 
 class Collector:
