@@ -127,7 +127,7 @@ def test_every_distribution_works_between_replicas_behind_services(
         "the interior routers know every edge with a receiver", lambda: edges_are_known(network, address)
     )
     senders = [
-        clients.start(f"{address}-from-{number}", "send", SHOP, address, "--rate=100", "--resend")
+        clients.start(f"{address}-from-{number}", "send", SHOP, address, "--rate=30", "--resend")
         for number in range(3)
     ]
     for sender in senders:
@@ -162,7 +162,7 @@ def edges_are_known(network: Network, address: str) -> bool:
 def test_requests_survive_a_rolling_restart_of_the_interior(network: Network, clients: Clients) -> None:
     servers = [clients.start(f"serve-{number}", "serve", DEPOT, "prices") for number in range(2)]
     requesters = [
-        clients.start(f"request-{number}", "request", SHOP, "prices", "--rate=50") for number in range(3)
+        clients.start(f"request-{number}", "request", SHOP, "prices", "--rate=15") for number in range(3)
     ]
     for requester in requesters:
         requester.reaches("answered", 100)
@@ -172,7 +172,7 @@ def test_requests_survive_a_rolling_restart_of_the_interior(network: Network, cl
     network.kubectl("rollout", "status", "statefulset/core", "--timeout=180s")
     assert not set(interior.values()) & set(network.pods("core").values()), "both have been replaced"
     for requester in requesters:
-        requester.reaches("answered", requester.progress()["answered"] + 100)
+        requester.reaches("answered", requester.progress()["answered"] + 40)
         requester.stop()
     for requester in requesters:
         report = requester.report()
@@ -193,7 +193,7 @@ def test_requests_survive_a_rolling_restart_of_the_interior(network: Network, cl
 
 def test_the_preferred_uplink_is_in_use_and_the_status_says_so(network: Network, clients: Clients) -> None:
     receiver = clients.start("receive-preferred", "receive", DEPOT, "goods", "--stay")
-    sender = clients.start("send-preferred", "send", SHOP, "goods", "--rate=100", "--resend")
+    sender = clients.start("send-preferred", "send", SHOP, "goods", "--rate=30", "--resend")
     sender.reaches("accepted", 100)
     in_order = [("shop-core", ["shop-reserve"])] * 3
     network.cluster.eventually(
@@ -209,14 +209,14 @@ def test_the_preferred_uplink_is_in_use_and_the_status_says_so(network: Network,
     network.cluster.eventually(
         "the reserve is in use", lambda: uplinks(network, "shop") == [("shop-reserve", [])] * 3
     )
-    sender.reaches("accepted", sender.progress()["accepted"] + 100)
+    sender.reaches("accepted", sender.progress()["accepted"] + 40)
     network.apply(preferred)
     network.cluster.eventually(
         "the preferred one is in use again",
         lambda: uplinks(network, "shop") == in_order,
         timeout=SECONDS_TO_FAIL_BACK,
     )
-    sender.reaches("accepted", sender.progress()["accepted"] + 100)
+    sender.reaches("accepted", sender.progress()["accepted"] + 40)
     sender.stop()
     sent = sender.report()
     receiver.stop()

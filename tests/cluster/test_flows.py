@@ -45,7 +45,7 @@ SMALL = {
 }
 ORDERS, TRADES = "orders", "relay/trades"
 ROUTERS = {"hub-0", "hub-1", "far-0"}
-SOME = 300
+SOME = 120
 """Messages between one disturbance and the next."""
 RUN_S = 450
 """Spark's, on a busy machine."""
@@ -160,8 +160,8 @@ def test_nothing_is_missing_though_all_kinds_of_things_happen(stage: Stage) -> N
     trades = start("trades-to", "receive", url("far-0"), TRADES, "--stay")
     trades.reaches("attached", True)
     senders = {
-        ORDERS: start("orders-from", "send", url("far-0"), ORDERS, "--rate=100"),
-        TRADES: start("trades-from", "send", url(other), TRADES, "--rate=100"),
+        ORDERS: start("orders-from", "send", url("far-0"), ORDERS, "--rate=40"),
+        TRADES: start("trades-from", "send", url(other), TRADES, "--rate=40"),
     }
 
     for sender in senders.values():

@@ -271,10 +271,10 @@ def test_links_are_refused_while_the_broker_is_away(sites: Sites) -> None:
 
 def test_no_message_is_lost_when_the_broker_restarts_under_load(sites: Sites) -> None:
     receiver = sites.start("net-b", "load-out", "receive", RB, "b2.restart")
-    sender = sites.start("net-b", "load-in", "send", RB, "b2.restart", "--rate=300", "--resend")
+    sender = sites.start("net-b", "load-in", "send", RB, "b2.restart", "--rate=80", "--resend")
     sender.reaches("accepted", 500)
     sites.broker.restart()
-    sender.reaches("accepted", sender.progress()["accepted"] + 500)
+    sender.reaches("accepted", sender.progress()["accepted"] + 150)
     sender.stop()
     sent, received = sender.report(), receiver.report()
     assert sorted(sent["outcomes"]["accepted"]) == list(range(sent["sent"]))

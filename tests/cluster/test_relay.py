@@ -19,8 +19,8 @@ from tests.cluster.support.sites import AUTHORITY, GROUP, Site, bridge_name
 from tests.cluster.support.traffic import MORE, Traffic
 from tests.unit.operator.support import relay_site, router, ssl_profile
 
-UNDER_WAY = 100
-"""Messages between the sites while nothing is wrong: less than those of a quarter of a second."""
+UNDER_WAY = 30
+"""Messages between the sites while nothing is wrong: less than those of half a second."""
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_isolation_of_the_sites(sites: dict[str, Site], faults: Faults) -> None:
             assert len(site.status()["members"]) == 3, "it goes on by itself"
             told(site, f"site {other} is unreachable: connecting takes too long")
         for sender in traffic.senders.values():
-            sender.reaches("accepted", sender.progress()["accepted"] + 100)
+            sender.reaches("accepted", sender.progress()["accepted"] + 40)
         nyc.cluster.eventually("what waits is counted", lambda: nyc.remote()["lagMessages"] > 300)
         assert int(nyc.column()[-1]) > 300
         faults.undrop()

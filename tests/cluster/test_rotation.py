@@ -235,14 +235,14 @@ def test_messages_do_not_notice(network: Network) -> None:
     clients = Clients(network.cluster, network.namespace, installation.router_image(network.cluster))
     receiver = clients.start("receive", "receive", "amqp://east:5672", "orders")
     receiver.reaches("attached", 1)
-    sender = clients.start("send", "send", "amqp://shop:5672", "orders", "--rate=300")
-    sender.reaches("accepted", 300)
+    sender = clients.start("send", "send", "amqp://shop:5672", "orders", "--rate=80")
+    sender.reaches("accepted", 100)
     before = paths(network)
     for _ in range(2):
         ordinal = status(network)["ordinal"]
         apply_secret(network, issue(network))
         settled(network, ordinal + 1)
-    sender.reaches("accepted", sender.progress()["accepted"] + 600)
+    sender.reaches("accepted", sender.progress()["accepted"] + 160)
     sender.stop()
     sent, received = sender.report(), receiver.report()
     assert sent["disconnects"] == received["disconnects"] == []

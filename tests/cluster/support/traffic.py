@@ -9,7 +9,7 @@ from typing import Any, Self
 from .clients import Client
 from .sites import ADDRESS, Site
 
-RATE, MORE = 60, 50
+RATE, MORE = 20, 20
 SPACING = 1_000_000
 """Between the first numbers of senders."""
 
