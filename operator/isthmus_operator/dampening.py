@@ -17,10 +17,10 @@ from .status import INSECURE, condition_status, normal, without
 MAX_PAUSE_SECONDS = 240.0
 """Longest time for which a message is not written."""
 FIRST_RETURN_PAUSE_SECONDS, MAX_RETURN_PAUSE_SECONDS = 10.0, 60.0
-"""For a condition that has returned. Several changes within minutes are also what maintenance looks like."""
-MOST_DETAILS = 20
-"""Changes of numbers and lists within `PERIOD_SECONDS` that are written at once: one in 15 seconds, which is how often
-the observer reports numbers that are no news."""
+"""For a condition that has returned."""
+MOST_AT_ONCE = 20
+"""Returns of conditions, and changes of numbers and lists, within `PERIOD_SECONDS` that are written at once: one in 15
+seconds, which is how often the observer reports numbers that are no news. Restarts of several pods are fewer."""
 FIRST_DETAILS_PAUSE_SECONDS = 15.0
 MAX_DETAILS_PAUSE_SECONDS = 60.0
 
@@ -38,10 +38,15 @@ class Dampening:
             clock,
             MAX_DETAILS_PAUSE_SECONDS,
             first_pause=FIRST_DETAILS_PAUSE_SECONDS,
-            most_changes=MOST_DETAILS,
+            most_changes=MOST_AT_ONCE,
         )
         """Neither conditions nor states change."""
-        self._returns = Contests(clock, MAX_RETURN_PAUSE_SECONDS, first_pause=FIRST_RETURN_PAUSE_SECONDS)
+        self._returns = Contests(
+            clock,
+            MAX_RETURN_PAUSE_SECONDS,
+            first_pause=FIRST_RETURN_PAUSE_SECONDS,
+            most_changes=MOST_AT_ONCE,
+        )
         """Conditions and states become what they have been a short time ago."""
         self._seen: dict[str, dict[Any, float]] = {}
         """What statuses claimed, and until when."""
