@@ -36,14 +36,18 @@ LONGEST_FIRST = (
     "rotation",
     "harness_cleanup",
 )
+SPARK = "test_flows"
 FILES = frozenset(Path(__file__).parent.glob("test_*.py"))
 DESELECTED = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first. The time to build Kubernetes and images, which is bounded elsewhere,
-    is not the test's."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that take long come first. A process alone begins with those that mostly wait, as `make test` runs other
+    tests beside it, and ends with Spark. The time to build Kubernetes and images, which is bounded elsewhere, is not
+    the test's."""
     items.sort(key=_begins)
+    if not (hasattr(config, "workerinput") or config.getoption("numprocesses", None)):
+        items.sort(key=lambda item: item.path.stem == SPARK)
     for item in items:
         if _is_ours(item) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))

@@ -138,7 +138,7 @@ def test_relayed_messages(routers: Routers) -> None:
 def test_relayed_messages_to_receivers_without_credit(routers: Routers) -> None:
     """As many wait as may. Then each further message detaches receivers, which takes longer than a copy, and those that
     remain are detached when their connections have been idle for too long."""
-    far, near = (routers.add(name) for name in ("nyc-0", "nyc-1"))
+    far, near = routers.add("nyc-0"), routers.add("nyc-1", idleTimeoutSeconds=0)
     sites = RelaySites()
     sites.site("nyc", far, near)
     routers.start_all()
