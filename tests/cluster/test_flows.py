@@ -47,7 +47,7 @@ ORDERS, TRADES = "orders", "relay/trades"
 ROUTERS = {"hub-0", "hub-1", "far-0"}
 SOME = 120
 """Messages between one disturbance and the next."""
-RUN_S = 450
+RUN_S = 900
 """Spark's, on a busy machine."""
 AUTHORITY = trustme.CA()
 CONNECT = """
@@ -251,6 +251,7 @@ def executors(network: Network) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
+@pytest.mark.timeout(3 * RUN_S, func_only=True)
 def test_a_scheduled_analysis_tells_what_the_clients_have_counted(stage: Stage) -> None:
     network, cluster, counted = stage.network, stage.network.cluster, stage.counted
     assert counted, "there is nothing to compare with"
