@@ -355,7 +355,7 @@ def _restarted(net: Net, names: list[str]) -> None:
     assert net.settled(15.0), net.describe()
 
 
-@pytest.mark.parametrize("seconds_between", [0.0, 0.0007, 0.004, 0.015, 0.06, 0.3])
+@pytest.mark.parametrize("seconds_between", [0.0, 0.0007, 0.015, 0.3])
 def test_a_whole_site_that_leaves_has_acknowledged_what_it_gave_to_receivers(seconds_between: float) -> None:
     """So those that attach to the new members do not get it again."""
     net = sites()
@@ -374,7 +374,7 @@ def test_a_whole_site_that_leaves_has_acknowledged_what_it_gave_to_receivers(sec
     finish(net, gaps_allowed=True)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_whole_site_that_starts_again_begins_as_one_though_names_are_known_late(seed: int) -> None:
     """Else the first to meet a relay of another site has what was kept for all."""
     net = sites(seed, discovery="dns")
@@ -439,8 +439,9 @@ def test_all_members_of_the_receiving_site_are_deleted_and_return(leave: bool) -
     finish(net, gaps_allowed=True)
 
 
-@pytest.mark.parametrize("seconds_between", [0.0, 0.002, 0.015, 0.06, 0.3])
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(
+    ("seconds_between", "backwards"), [(0.0, True), (0.002, False), (0.015, True), (0.06, False), (0.3, True)]
+)
 def test_a_whole_site_that_leaves_sends_what_it_has_and_says_goodbye(
     seconds_between: float, *, backwards: bool
 ) -> None:
@@ -461,8 +462,11 @@ def test_a_whole_site_that_leaves_sends_what_it_has_and_says_goodbye(
     finish(net)
 
 
-@pytest.mark.parametrize("seconds_between", [0.03, 0.07, 0.25])
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("order", "seconds_between"),
+    [((0, 1, 2), 0.03), ((0, 1, 2), 0.25), ((1, 0, 2), 0.07), ((2, 0, 1), 0.03), ((2, 0, 1), 0.25)],
+    ids=str,
+)
 def test_a_whole_site_that_leaves_over_a_slow_bridge_sends_all_that_was_accepted(
     order: tuple[int, ...], seconds_between: float
 ) -> None:

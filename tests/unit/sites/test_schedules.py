@@ -41,8 +41,8 @@ KINDS = {
         ANY, buffer=600, faults=("cut bridge", "cut one way", "crash relay", "cut member", "pause")
     ),
 }
-CHUNK = 25
-COSTLY = 8
+CHUNK = 12
+COSTLY = 4
 """Of senders without end, each of which takes as long as several others."""
 CHUNKS = int(os.environ.get("ISTHMUS_SCHEDULES", "1"))
 

@@ -273,7 +273,7 @@ class DisorderlyRotation(Rotation):
         connector.dial_data(max(0, connector.ordinal - back))
 
 
-Rotation.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+Rotation.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
 DisorderlyRotation.TestCase.settings = Rotation.TestCase.settings
 test_rotation_in_any_order = Rotation.TestCase
 test_disorderly_rotation_in_any_order = DisorderlyRotation.TestCase
