@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -16,12 +17,13 @@ from typing import Any, TypeVar
 import yaml
 
 from . import images
+from .api import OPTIONS, Api
 from .host import CommandError, HarnessError, run
 from .provider import Faults, Provider
 
 POLL_S = 0.1
 MOST_POLL_S = 1.0
-"""Between two looks: each takes a process, and what is waited for needs the processors, too."""
+"""Between two looks: some take a process, and what is waited for needs the processors, too."""
 NAMESPACE_TIMEOUT_S = 120.0
 Value = TypeVar("Value")
 
@@ -45,6 +47,11 @@ class Cluster:
             raise HarnessError(f"faults cannot be made in {self.provider.what}")
         return faults
 
+    @functools.cached_property
+    def api(self) -> Api:
+        """The API server, to read from."""
+        return Api(self.kubeconfig)
+
     def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 60.0) -> str:
         """Runs kubectl and returns its output."""
         return self._tool("kubectl", arguments, input, timeout)
@@ -65,6 +72,9 @@ class Cluster:
 
     def get(self, resource: str, *arguments: str, namespace: str = "default") -> dict[str, Any]:
         """One object (`pod/web-0`) or a list (`pods`), as JSON."""
+        options = dict(argument.partition("=")[::2] for argument in arguments)
+        if "," not in resource and options.keys() <= OPTIONS.keys():
+            return self.api.get(resource, namespace, {OPTIONS[name]: text for name, text in options.items()})
         found: dict[str, Any] = json.loads(
             self.kubectl("get", resource, f"--namespace={namespace}", "--output=json", *arguments)
         )

@@ -30,11 +30,14 @@ class Client:
 
     def progress(self) -> dict[str, Any]:
         """What it said last: counts that only grow."""
-        text = self.cluster.kubectl("logs", self.name, f"--namespace={self.namespace}", "--tail=1")
+        text = self._logs(tailLines="1")
         found: dict[str, Any] = json.loads(text or "{}")
         return found
 
-    def reaches(self, field: str, value: int, timeout: float = 60.0) -> None:
+    def _logs(self, **query: str) -> str:
+        return self.cluster.api.read(f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/log", query)
+
+    def reaches(self, field: str, value: int, timeout: float = 150.0) -> None:
         """Waits until a count of `progress` is at least `value`."""
         self.cluster.eventually(
             f"{self.name}: {field} >= {value}",
@@ -55,7 +58,7 @@ class Client:
             timeout=timeout,
         )
         # Not only the last line: the runtime keeps a long one in parts, and those count as lines.
-        text = self.cluster.kubectl("logs", self.name, f"--namespace={self.namespace}")
+        text = self._logs()
         found: dict[str, Any] = json.loads(text.splitlines()[-1])
         assert "report" in found, found
         return found

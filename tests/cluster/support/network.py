@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.integration.support.isthmus import run_isthmus
 
 from ..harness.cluster import Cluster
 
@@ -43,8 +45,7 @@ class Network:
     def isthmus_status(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         """`isthmus status` about this namespace."""
         access = ("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "-n", self.namespace)
-        command = [sys.executable, "-m", "isthmus_cli", "status", *access, *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return run_isthmus("status", *access, *words, environment=os.environ, timeout=60)
 
     def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
         found = self.get(resource)
@@ -98,13 +99,13 @@ class Network:
     def status(self, pod: str) -> dict[str, Any]:
         """What a router says of itself."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/status"
-        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
+        found: dict[str, Any] = json.loads(self.cluster.api.read(path))
         return found
 
     def metric(self, pod: str, name: str) -> float:
         """A metric of a router; samples with different labels are added up."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/metrics"
-        return metric_values(self.cluster.kubectl("get", "--raw", path))[name]
+        return metric_values(self.cluster.api.read(path))[name]
 
     def uplinks(self, router: str) -> dict[str, str]:
         """The pods of an edge Router that are attached to an interior router, and to which."""
@@ -146,7 +147,7 @@ def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, fl
     pods = cluster.get("pods", f"--selector={OPERATOR}", namespace=namespace)["items"]
     for pod in (item["metadata"]["name"] for item in pods if "deletionTimestamp" not in item["metadata"]):
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/metrics"
-        found[pod] = metric_values(cluster.kubectl("get", "--raw", path))
+        found[pod] = metric_values(cluster.api.read(path))
     return found
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -42,6 +42,23 @@ spec:
 """
 
 
+def run_isthmus(
+    *words: str, environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that has all its modules."""
+    server = server_of("isthmus_cli.__main__", os.environ)
+    with open(os.devnull) as nothing, TemporaryFile() as output, TemporaryFile() as errors:
+        streams = [file.fileno() for file in (nothing, output, errors)]
+        process = server.start(words, streams=streams, environment=environment)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        texts = [os.pread(file.fileno(), MOST_OUTPUT, 0).decode() for file in (output, errors)]
+    return subprocess.CompletedProcess(words, status, *texts)
+
+
 class Isthmus:
     """The command with a state folder of its own."""
 
@@ -51,17 +68,7 @@ class Isthmus:
         self.folder = folder / "state" / "networks" / "default"
 
     def __call__(self, *words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-        server = server_of("isthmus_cli.__main__", os.environ)
-        with open(os.devnull) as nothing, TemporaryFile() as output, TemporaryFile() as errors:
-            streams = [file.fileno() for file in (nothing, output, errors)]
-            process = server.start(words, streams=streams, environment=self._environment)
-            try:
-                status = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-            texts = [os.pread(file.fileno(), MOST_OUTPUT, 0).decode() for file in (output, errors)]
-        return subprocess.CompletedProcess(words, status, *texts)
+        return run_isthmus(*words, environment=self._environment, timeout=timeout)
 
     def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
         self.write(*documents)
