@@ -57,8 +57,8 @@ spec: {role: edge, from: {routerRef: {name: depot}}, to: {routerRef: {name: core
     "ADDRESSES", str([{"prefix": prefix, "distribution": distribution} for prefix, distribution in ADDRESSES])
 )
 SHOP, DEPOT = "amqp://shop:5672", "amqp://depot:5672"
-SECONDS_TO_FAIL_BACK = 30.0
-SECONDS_TO_RESUME = 5.0
+SECONDS_TO_FAIL_BACK = 90.0
+SECONDS_TO_RESUME = 15.0
 
 
 @pytest.fixture(scope="module")
