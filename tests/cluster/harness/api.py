@@ -61,9 +61,11 @@ class Api:
         folder = f"{found.folder}/namespaces/{namespace}" if found.namespaced else found.folder
         path = f"{folder}/{found.plural}/{name}" if name else f"{folder}/{found.plural}"
         document: dict[str, Any] = json.loads(self.read(path, query))
-        for item in document.get("items", ()) if not name else ():
+        items: list[dict[str, Any]] = [document] if name else document["items"]
+        for item in items:  # as kubectl shows them
             item.setdefault("apiVersion", document["apiVersion"])
             item.setdefault("kind", document["kind"].removesuffix("List"))
+            item["metadata"].pop("managedFields", None)
         return document
 
     def _discovered(self, kind: str) -> _Resource:

@@ -43,9 +43,10 @@ class Network:
         return self.cluster.get(resource, *arguments, namespace=self.namespace)
 
     def isthmus_status(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """`isthmus status` about this namespace."""
+        """`isthmus status` about this namespace, 80 columns wide."""
         access = ("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "-n", self.namespace)
-        return run_isthmus("status", *access, *words, environment=os.environ, timeout=60)
+        environment = {**os.environ, "COLUMNS": "80"}
+        return run_isthmus("status", *access, *words, environment=environment, timeout=60)
 
     def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
         found = self.get(resource)
