@@ -33,7 +33,7 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         self._client = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
         self._resources: dict[str, _Resource] = {}
-        """By plural, singular and short names, and plural names with their groups."""
+        """By plural, singular and short names, with and without their groups."""
 
     def read(self, path: str, query: dict[str, str] | None = None, accept: str = "*/*") -> str:
         """The body of an answer."""
@@ -57,6 +57,7 @@ class Api:
     def get(self, resource: str, namespace: str, query: dict[str, str]) -> dict[str, Any]:
         """One object (`pod/web-0`) or a list (`pods`)."""
         kind, _, name = resource.partition("/")
+        kind = kind.lower()
         found = self._resources.get(kind) or self._discovered(kind)
         folder = f"{found.folder}/namespaces/{namespace}" if found.namespaced else found.folder
         path = f"{folder}/{found.plural}/{name}" if name else f"{folder}/{found.plural}"
@@ -82,8 +83,7 @@ class Api:
                 for item in version["resources"]:
                     found = _Resource(folder, item["resource"], item["scope"] == "Namespaced")
                     names = [item["resource"], item.get("singularResource"), *item.get("shortNames", ())]
-                    if group_name:
-                        names.append(f"{found.plural}.{group_name}")
+                    names += [f"{name}.{group_name}" for name in names if group_name]
                     self._resources |= {name: found for name in names if name}
         if kind not in self._resources:
             raise HarnessError(f"the server has no resource {kind!r}")
