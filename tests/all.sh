@@ -2,9 +2,9 @@
 # Usage: AT_ONCE=... AT_ONCE_ON_CLUSTERS=... tests/all.sh PYTHON OPTIONS...
 # Runs `make lint` and every test, with pytest and its OPTIONS. Some things run behind others, at the lowest priority:
 # `make lint` and the build of images and Kubernetes behind the integration tests; unit tests, tests with Spark, valgrind
-# and two minutes of random conversations behind the rest of that build and the tests of the cluster, which use less than
-# half of two processors. If the build fails, the tests that need it report why. At the end, the rights that the tests of
-# the cluster have used are compared with those that the chart gives.
+# and two minutes of random conversations behind the rest of that build and the tests of the cluster, which do not use
+# two processors all the time. If the build fails, the tests that need it report why. At the end, the rights that the
+# tests of the cluster have used are compared with those that the chart gives.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 spark="tests/integration/flow_analysis tests/integration/cli/test_flows.py tests/security/test_old_tls_versions.py"
@@ -13,7 +13,7 @@ shift
 options=("$@")
 outputs=$(mktemp -d)
 behind=()
-# What `nice` leaves to others is not enough for the pods of a cluster: they share the time of a single process.
+# `nice` alone leaves too little time to the pods of a cluster, which together have the share of one process.
 lowest=(nice -n 19)
 if command -v chrt >/dev/null; then lowest+=(chrt --idle 0); fi
 start_behind() { # NAME COMMAND...

@@ -20,7 +20,7 @@ FIRST_RETURN_PAUSE_SECONDS, MAX_RETURN_PAUSE_SECONDS = 10.0, 60.0
 """For a condition that has returned."""
 MOST_AT_ONCE = 20
 """Returns of conditions, and changes of numbers and lists, within `PERIOD_SECONDS` that are written at once: one in 15
-seconds, which is how often the observer reports numbers that are no news. Restarts of several pods are fewer."""
+seconds, which is how often the observer reports numbers that are no news. Restarts of several pods cause fewer."""
 FIRST_DETAILS_PAUSE_SECONDS = 15.0
 MAX_DETAILS_PAUSE_SECONDS = 60.0
 

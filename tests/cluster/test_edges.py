@@ -58,7 +58,7 @@ spec: {role: edge, from: {routerRef: {name: depot}}, to: {routerRef: {name: core
 )
 SHOP, DEPOT = "amqp://shop:5672", "amqp://depot:5672"
 SECONDS_TO_FAIL_BACK = 90.0
-SECONDS_TO_RESUME = 15.0
+SECONDS_TO_RESUME = 5.0
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_a_delivery_is_counted_where_it_enters_passes_and_leaves(
     assert counted(manager(clients, network.a), name) == (3, 0, 3), "from the edge, to B"
     assert counted(manager(clients, network.b), name) == (0, 3, 0), "from A, to a client"
     managed = manager(clients, network.a)
-    # The router counts for at most a twentieth of its CPU, and tells the last count meanwhile.
+    # Between two counts the router reports the last one.
     eventually(lambda: totals(managed)["deliveriesTransit"] > before, "they are counted")
     assert totals(managed)["deliveriesTransit"] == before + 3, "control messages are none"
 

@@ -20,7 +20,7 @@ from isthmus_router.totals import AT_ONCE, FEW_CONNECTIONS, FEW_LINKS, OLDEST_SE
 def test_totals_are_counted_again_after_twenty_times_as_long_as_it_took(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """So counting takes a twentieth of the CPU, whoever asks and how often, and also while other processes have it."""
+    """Counting takes at most a twentieth of the CPU, however often somebody asks, also on a busy machine."""
     now, spent = 1000.0, 0.0
     counts: list[float] = []
 

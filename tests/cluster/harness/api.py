@@ -36,7 +36,7 @@ class Api:
         """By plural, singular and short names, with and without their groups."""
 
     def read(self, path: str, query: dict[str, str] | None = None, accept: str = "*/*") -> str:
-        """The body of an answer."""
+        """Return the body of the answer to a GET of `path`, with the parameters `query`."""
         request = self._client.param_serialize(
             "GET",
             path,
@@ -55,7 +55,10 @@ class Api:
         return text
 
     def get(self, resource: str, namespace: str, query: dict[str, str]) -> dict[str, Any]:
-        """One object (`pod/web-0`) or a list (`pods`)."""
+        """Return one object (`pod/web-0`) or a list (`pods`), with the parameters `query`.
+
+        `namespace` has no effect on resources that are in none.
+        """
         kind, _, name = resource.partition("/")
         kind = kind.lower()
         found = self._resources.get(kind) or self._discovered(kind)
@@ -70,7 +73,7 @@ class Api:
         return document
 
     def _discovered(self, kind: str) -> _Resource:
-        """CustomResourceDefinitions come and go."""
+        """Ask the server again which resources it has, as CustomResourceDefinitions come and go."""
         for path in ("/apis", "/api"):  # names of the core group go before
             for group in json.loads(self.read(path, accept=DISCOVERY))["items"]:
                 version = group["versions"][0]

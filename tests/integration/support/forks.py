@@ -1,7 +1,7 @@
 """Processes of one Python module that are forked from a process which has imported it.
 
-A router takes half a second of CPU to import what it consists of, the command `isthmus` takes as long, and the tests
-start thousands of them. From the moment at which the module's `main` is called a forked process is what the command
+A router, or the command `isthmus`, takes half a second of CPU to import its modules, and the tests start thousands of
+them. From the moment at which the module's `main` is called a forked process is what the command
 starts; tests of the commands and of their first moments start the command itself.
 """
 

@@ -45,7 +45,7 @@ spec:
 def run_isthmus(
     *words: str, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process that has all its modules."""
+    """Run `isthmus` in a process that is forked from one with all its modules. `timeout` is in seconds."""
     server = server_of("isthmus_cli.__main__", os.environ)
     with open(os.devnull) as nothing, TemporaryFile() as output, TemporaryFile() as errors:
         streams = [file.fileno() for file in (nothing, output, errors)]

@@ -18,7 +18,7 @@ from tests.integration.support.ports import free_port
 
 Section = tuple[str, dict[str, Any]]
 START_SECONDS = 60.0
-STOP_SECONDS = 60.0
+STOP_SECONDS = 15.0
 WAIT_SECONDS = 90.0
 """Long enough for a machine that has much else to do; nothing takes that long by itself."""
 POLL_SECONDS = 0.02

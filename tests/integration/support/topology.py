@@ -11,7 +11,7 @@ from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, Section, connector, eventually, listener
 
 ROUTER_ATTRIBUTES = {"helloIntervalSeconds": 1, "helloMaxAgeSeconds": 3}
-CONVERGENCE_SECONDS = 60.0
+CONVERGENCE_SECONDS = 20.0
 
 
 def await_everyone(sender: Sender, consumers: list[Receiver]) -> None:
